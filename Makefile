@@ -1,0 +1,38 @@
+# Thin on purpose: set-up and test runs live in scripts/, the build in CMake presets.
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench asan tsan format lint clean
+
+help: ## Print this list
+	@echo 'Spillway: what make can do'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Install what is missing: Debian packages, and torch and HiGHS in .venv
+	@scripts/setup.sh
+
+build: setup ## Build everything; programs are in build/release/bin
+	@cmake --preset release
+	@cmake --build --preset release
+
+demo: build ## Set up, build, and run the main job
+	@scripts/demo.sh
+
+test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
+	@scripts/test.sh release tsan asan
+
+bench: build ## Measure transfers: engine beside plain copies
+	@build/release/bin/bench_transfer
+
+asan: setup ## Run the tests of the parts without torch under AddressSanitizer and UBSan
+	@scripts/test.sh asan
+
+tsan: setup ## Run the tests of the parts without torch under ThreadSanitizer
+	@scripts/test.sh tsan
+
+format: setup ## Format all C++ sources
+	@scripts/lint.sh format
+
+lint: build ## Check format and run clang-tidy
+	@scripts/lint.sh check
+
+clean: ## Remove what was built; .venv stays
+	rm -rf build

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Makes a bare Debian 12 able to build Spillway: Debian packages from debian-packages.txt, and a Python environment
+# with torch and HiGHS from requirements.txt. Installs only what is missing; run twice, the second run does nothing.
+#
+# Environment:
+#   SPILLWAY_VENV=DIR        where the Python environment is (default: .venv in the repository folder)
+#   SPILLWAY_SKIP_SETUP=1    do nothing, trust that everything is there
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=${SPILLWAY_VENV:-$root/.venv}
+packages_file=$root/scripts/debian-packages.txt
+requirements=$root/scripts/requirements.txt
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+  printf 'setup: error: %s\n' "$1" >&2
+  shift
+  [ $# -eq 0 ] || printf 'setup:   %s\n' "$@" >&2
+  exit 1
+}
+
+# Sets `missing` (lines "name prefix") and warns about installed packages of another version.
+find_missing_packages() {
+  local -A installed=()
+  local name prefix status version
+  # shellcheck disable=SC2016  # dpkg-query's own placeholders
+  while read -r name status version; do
+    if [ "$status" = ii ]; then installed[$name]=$version; fi
+  done < <(sed 's/#.*//' "$packages_file" | awk 'NF { print $1 }' |
+    xargs dpkg-query -W -f='${Package} ${db:Status-Abbrev} ${Version}\n' 2>/dev/null || true)
+  missing=()
+  while read -r name prefix; do
+    version=${installed[$name]:-}
+    if [ -z "$version" ]; then
+      missing+=("$name $prefix")
+    elif [[ $version != "$prefix"* ]]; then
+      say "warning: $name is $version here; Spillway is tested with $prefix*"
+    fi
+  done < <(sed 's/#.*//' "$packages_file" | awk 'NF { print $1, $2 }')
+}
+
+install_packages() {
+  command -v dpkg-query >/dev/null || {
+    say "warning: no dpkg here, so Debian packages are not checked; see ${packages_file#"$root"/} for what is needed"
+    return 0
+  }
+  local missing
+  find_missing_packages
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  local name prefix
+  local -a wanted=() as_root=()
+  say "${#missing[@]} Debian packages are missing:"
+  while read -r name prefix; do
+    say "  $name $prefix"
+    wanted+=("$name=$prefix*")
+  done < <(printf '%s\n' "${missing[@]}")
+
+  local -a apt=(apt-get install -y --no-install-recommends)
+  local by_hand="apt-get update && ${apt[*]} ${wanted[*]@Q}"
+  command -v apt-get >/dev/null || fail "there is no apt-get to install them with." \
+    "On another distribution, install the packages above by its own means."
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "installing them needs root, and there is no sudo. As root, type:" "$by_hand"
+    say "not root, so apt-get runs through sudo"
+    as_root=(sudo)
+  fi
+  as_root+=(env DEBIAN_FRONTEND=noninteractive)
+
+  # The package lists are fetched only if they do not know a package, or what they know is gone from the mirror.
+  if apt-get install -s --no-install-recommends "${wanted[@]}" >/dev/null 2>&1 &&
+    "${as_root[@]}" "${apt[@]}" "${wanted[@]}"; then
+    return 0
+  fi
+  say "fetching the package lists (apt-get update)"
+  "${as_root[@]}" apt-get update || say "warning: apt-get update failed, see above"
+  "${as_root[@]}" "${apt[@]}" "${wanted[@]}" || fail "apt-get could not install them (its message is above)." \
+    "Without a network, bring the packages by other means. With another Debian release, the pinned" \
+    "versions are not there. By hand: $by_hand"
+}
+
+# Prints the first Python of at least 3.11 that can make an environment; 3.11 is preferred.
+find_python() {
+  local python
+  for python in /usr/bin/python3.11 python3.11 /usr/bin/python3 python3; do
+    if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      command -v "$python"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# What the environment must have been made of to be the right one.
+expected_stamp() {
+  { cat "$requirements" && "$venv/bin/python" --version; } | sha256sum | cut -d ' ' -f 1
+}
+
+install_environment() {
+  local stamp_file=$venv/.spillway-stamp python
+  if ! "$venv/bin/python" -c '' >/dev/null 2>&1; then
+    python=$(find_python) || fail "no Python >= 3.11 with the venv module was found." \
+      "On Debian 12: apt-get install python3 python3-venv"
+    say "making the Python environment $venv with $python"
+    "$python" -m venv --clear "$venv"
+  fi
+  if [ -f "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$(expected_stamp)" ]; then return 0; fi
+
+  say "installing into $venv (torch and its CUDA libraries are about 4.7 GB installed):"
+  sed 's/#.*//' "$requirements" | awk 'NF { print "setup:   " $1 }'
+  # A torch of the right version that is there already (also a CPU-only one) satisfies the pin and is left alone.
+  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input -r "$requirements" ||
+    fail "pip could not install the packages above (its message is above)." \
+      "A network is needed, or PIP_INDEX_URL / PIP_FIND_LINKS pointing at a mirror or a folder of wheels." \
+      "By hand: $venv/bin/python -m pip install -r $requirements"
+  expected_stamp >"$stamp_file"
+}
+
+if [ "${SPILLWAY_SKIP_SETUP:-0}" = 1 ]; then
+  say "skipped (SPILLWAY_SKIP_SETUP=1)"
+  exit 0
+fi
+install_packages
+install_environment
+say "everything is there"

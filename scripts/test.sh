@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Configures, builds and tests the given presets one after the other, then prints one line for each.
+# usage: scripts/test.sh <preset>...     (release, debug, asan, tsan)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+[ $# -gt 0 ] || {
+  echo "usage: scripts/test.sh <preset>...   (release, debug, asan, tsan)" >&2
+  exit 2
+}
+
+summary=()
+failed=0
+
+# Runs one preset to the end or to its first failing step, and adds its line to the summary.
+test_preset() {
+  local preset=$1 start=$SECONDS outcome log=build/$1/test.log
+  printf '\n==== %s: build\n' "$preset"
+  if ! { cmake --preset "$preset" && cmake --build --preset "$preset"; }; then
+    outcome="FAILED to build"
+    failed=1
+  else
+    printf '\n==== %s: test\n' "$preset"
+    if ctest --preset "$preset" 2>&1 | tee "$log"; then
+      outcome="passed"
+    else
+      outcome="FAILED"
+      failed=1
+    fi
+    outcome+=", $(sed -nE 's/.*, ([0-9]+) tests? failed out of ([0-9]+)/\2 tests, \1 failed/p' "$log")"
+    local skipped
+    skipped=$(grep -c '\*\*\*Skipped' "$log" || true)
+    [ "$skipped" = 0 ] || outcome+=", $skipped skipped"
+  fi
+  summary+=("$(printf '%-8s %s (%d s)' "$preset" "$outcome" "$((SECONDS - start))")")
+}
+
+for preset in "$@"; do
+  test_preset "$preset"
+done
+
+printf '\n==== summary\n'
+printf '%s\n' "${summary[@]}"
+if [ "$failed" = 0 ]; then
+  echo "all tests passed"
+else
+  echo "some tests FAILED, see above"
+fi
+exit "$failed"
