@@ -1,0 +1,116 @@
+/// Host memory for buffers that left the device: one reserved address range, backed by locked pages
+/// chunk by chunk on a background thread, handed out in exact sizes.
+///
+/// Start-up does not wait: the constructor reserves addresses only. The background thread touches
+/// each chunk (huge pages where the system has them, on the device's NUMA node) and registers it
+/// with the device. allocate() chooses its block at once; only when that block lies in a chunk that
+/// is still being made ready does it wait, so a warm slab never waits. Pages are never given back
+/// before the slab is destroyed.
+///
+/// Threads: all calls may come from any thread. Lifetime: the device outlives the slab, the slab
+/// outlives its leases.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/device.hpp"
+#include "spillway/memory/address_range.hpp"
+#include "spillway/memory/lease.hpp"
+#include "spillway/memory/offset_allocator.hpp"
+
+namespace spillway {
+
+struct SlabOptions {
+  /// The most it may ever hold. Only what is used is ever backed by memory.
+  Bytes capacity;
+  /// Pages are backed and registered in steps of this size; a multiple of 2 MiB.
+  Bytes chunk{256ULL << 20U};
+  /// How much to back at once, in the background, without waiting for the first allocation.
+  Bytes prepare{};
+};
+
+struct SlabUsage {
+  Bytes capacity;   ///< Shorter than asked for if the system ran out of pages to lock.
+  Bytes used;       ///< In leases now.
+  Bytes peak;       ///< The most ever in leases at once.
+  Bytes footprint;  ///< How far the addresses ever reached; peak plus fragmentation.
+  Bytes backed;     ///< Backed by registered memory.
+  std::size_t holes = 0;          ///< Free parts between leases.
+  std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be made ready.
+  Nanoseconds backing_time{};     ///< Time the background thread spent on making chunks ready.
+};
+
+class Slab final : public LeaseHome {
+ public:
+  /// Errors: InvalidArgument for a capacity of zero or a chunk that is no multiple of 2 MiB,
+  /// OutOfMemory if the machine has less memory than `capacity` or the addresses are not to be had.
+  Slab(Device& device, SlabOptions options);
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+  /// Precondition: all leases are back and no queued work uses their memory.
+  ~Slab();
+
+  /// A block aligned to 512 bytes; nothing when there is no room.
+  [[nodiscard]] std::optional<Lease> allocate(Bytes size);
+
+  /// Asks the background thread to back the first `size` bytes (at most the capacity). Returns at
+  /// once.
+  void prepare(Bytes size);
+
+  /// Blocks until everything asked for so far is backed.
+  /// Errors: OutOfMemory if pages could not be locked; what was backed before stays usable.
+  void wait_until_prepared();
+
+  [[nodiscard]] SlabUsage usage() const;
+
+  /// The base of the address range: offsets from here are the same in every run.
+  [[nodiscard]] const std::byte* base() const noexcept { return range_.data(); }
+
+  /// For tiers; everyone else uses allocate().
+  [[nodiscard]] std::optional<Block> take(Bytes size);
+  void put(Block block) noexcept override;
+
+ private:
+  /// A free part that somebody's queued work may still use.
+  struct Stamp {
+    std::uint64_t end = 0;
+    EventList events;
+  };
+
+  void want(Bytes end);
+  void back_chunks();
+  void make_ready(Bytes from, Bytes to);
+  [[nodiscard]] bool wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end);
+  [[nodiscard]] EventList collect_stamps(Extent extent);
+
+  Device* device_;
+  SlabOptions options_;
+  AddressRange range_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;    // For the background thread: more to back, or stop.
+  std::condition_variable backed_changed_;
+  OffsetAllocator allocator_;
+  std::pmr::unsynchronized_pool_resource stamp_pool_;
+  std::pmr::map<std::uint64_t, Stamp> stamps_;  // By offset; they do not overlap.
+  Bytes peak_;
+  Bytes wanted_;
+  Bytes backed_;
+  std::uint64_t warm_up_waits_ = 0;
+  Nanoseconds backing_time_{};
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::vector<HostRegistration> registrations_;  // Only the background thread adds.
+  std::thread thread_;                           // Last: it uses all of the above.
+};
+
+}  // namespace spillway

@@ -1,0 +1,143 @@
+#include "spillway/memory/host_system.hpp"
+
+#include <dlfcn.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string_view>
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kNoLimit{std::numeric_limits<std::uint64_t>::max()};
+
+/// The number behind `key` in a file of "key number" lines, times `unit`.
+std::optional<Bytes> read_field(const std::string& path, std::string_view key, std::uint64_t unit) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t value = 0;
+    if (words >> name >> value && name == key) return Bytes(value * unit);
+  }
+  return std::nullopt;
+}
+
+/// A file that holds one number; nothing for "max" and for files that are not there.
+std::optional<Bytes> read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  if (file >> value) return Bytes(value);
+  return std::nullopt;
+}
+
+/// This process's control group (version 2), as a folder without a slash at its end.
+std::string control_group() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with("0::")) {
+      const std::string path = line.substr(3);
+      return "/sys/fs/cgroup" + (path == "/" ? "" : path);
+    }
+  }
+  return {};
+}
+
+struct GroupMemory {
+  Bytes limit = kNoLimit;
+  Bytes available = kNoLimit;
+};
+
+GroupMemory group_memory() {
+  GroupMemory memory;
+  // Every group above limits this process too.
+  for (std::string folder = control_group(); folder.size() >= std::string_view("/sys/fs").size();
+       folder.resize(folder.rfind('/'))) {
+    const std::optional<Bytes> limit = read_number(folder + "/memory.max");
+    if (!limit) continue;
+    // Cached file pages count as used but are given up when needed.
+    const Bytes used = read_number(folder + "/memory.current").value_or(Bytes(0)) -
+                       read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
+    memory.limit = std::min(memory.limit, *limit);
+    memory.available = std::min(memory.available, *limit - std::min(used, *limit));
+  }
+  return memory;
+}
+
+/// libnuma, if it is there: loaded at run time because few machines need it.
+class Numa {
+ public:
+  Numa() : library_(::dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    const auto available = function<int (*)()>("numa_available");
+    usable_ = available != nullptr && available() >= 0;
+  }
+  Numa(const Numa&) = delete;
+  Numa& operator=(const Numa&) = delete;
+  ~Numa() {
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+
+  [[nodiscard]] int nodes() const {
+    const auto count = function<int (*)()>("numa_num_configured_nodes");
+    return usable_ && count != nullptr ? std::max(count(), 1) : 1;
+  }
+
+  void bind(void* data, Bytes size, int node) const {
+    const auto bind = function<void (*)(void*, std::size_t, int)>("numa_tonode_memory");
+    if (usable_ && bind != nullptr) bind(data, size.count(), node);
+  }
+
+ private:
+  template <typename F>
+  [[nodiscard]] F function(const char* name) const {
+    if (library_ == nullptr) return nullptr;
+    return reinterpret_cast<F>(::dlsym(library_, name));
+  }
+
+  void* library_;
+  bool usable_ = false;
+};
+
+}  // namespace
+
+Bytes total_host_memory() {
+  const Bytes machine = read_field("/proc/meminfo", "MemTotal:", 1024).value_or(kNoLimit);
+  return std::min(machine, group_memory().limit);
+}
+
+Bytes available_host_memory() {
+  const Bytes machine = read_field("/proc/meminfo", "MemAvailable:", 1024).value_or(kNoLimit);
+  return std::min(machine, group_memory().available);
+}
+
+std::optional<Bytes> lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::nullopt;
+  }
+  return Bytes(limit.rlim_cur);
+}
+
+std::string huge_page_mode() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string word;
+  while (file >> word) {
+    if (word.front() == '[') return word.substr(1, word.size() - 2);
+  }
+  return "unavailable";
+}
+
+int numa_nodes() { return Numa().nodes(); }
+
+void bind_to_node(void* data, Bytes size, int node) {
+  const Numa numa;
+  if (numa.nodes() > 1 && node >= 0 && node < numa.nodes()) numa.bind(data, size, node);
+}
+
+}  // namespace spillway

@@ -1,0 +1,15 @@
+#include "spillway/memory/lease.hpp"
+
+namespace spillway {
+
+void add_event(EventList& list, EventRef event) {
+  if (event == nullptr || event->point().order == 0) return;
+  for (EventRef& each : list) {
+    if (each->point().stream != event->point().stream) continue;
+    if (each->point().order < event->point().order) each = std::move(event);
+    return;
+  }
+  list.push_back(std::move(event));
+}
+
+}  // namespace spillway

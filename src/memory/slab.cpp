@@ -1,0 +1,192 @@
+#include "spillway/memory/slab.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "spillway/memory/host_system.hpp"
+
+namespace spillway {
+namespace {
+
+SlabOptions checked(SlabOptions options) {
+  if (options.capacity == Bytes(0)) {
+    throw InvalidArgument("slab",
+                          "a capacity of 0 bytes was asked for; give the host memory that offloaded "
+                          "buffers may take, such as \"64 GiB\"");
+  }
+  if (options.chunk == Bytes(0) || options.chunk.count() % kHugePage.count() != 0) {
+    throw InvalidArgument("slab", "chunks of " + to_string(options.chunk) +
+                                      " were asked for; a chunk is a multiple of 2 MiB");
+  }
+  if (const Bytes total = total_host_memory(); options.capacity > total) {
+    throw OutOfMemory("slab", to_string(options.capacity) + " of host memory wanted, " +
+                                  to_string(total) + " is all there is; lower the host limit");
+  }
+  return options;
+}
+
+}  // namespace
+
+Slab::Slab(Device& device, SlabOptions options)
+    : device_(&device),
+      options_(checked(options)),
+      range_(options_.capacity),
+      allocator_(options_.capacity),
+      stamps_(&stamp_pool_),
+      thread_([this] { back_chunks(); }) {
+  prepare(options_.prepare);
+}
+
+Slab::~Slab() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+std::optional<Lease> Slab::allocate(Bytes size) {
+  if (std::optional<Block> block = take(size)) return Lease(*this, std::move(*block));
+  return std::nullopt;
+}
+
+std::optional<Block> Slab::take(Bytes size) {
+  std::unique_lock lock(mutex_);
+  const std::optional<Extent> extent = allocator_.allocate(size);
+  if (!extent) return std::nullopt;
+  Block block;
+  block.data = range_.data() + extent->offset;
+  block.size = size;
+  block.chunks = range_.data();
+  block.chunk = options_.chunk;
+  block.pending = collect_stamps(*extent);
+  // Half a chunk ahead, so that the next allocations find their chunk ready.
+  want(Bytes(extent->end() + options_.chunk.count() / 2));
+  if (Bytes(extent->end()) > backed_ && !wait_until_backed(lock, Bytes(extent->end()))) {
+    allocator_.free(*extent);
+    return std::nullopt;
+  }
+  peak_ = std::max(peak_, allocator_.used());
+  return block;
+}
+
+void Slab::put(Block block) noexcept {
+  const std::lock_guard lock(mutex_);
+  const Extent extent{static_cast<std::uint64_t>(block.data - range_.data()),
+                      round_up(std::max(block.size, Bytes(1)), kBlockAlignment).count()};
+  if (!block.pending.empty()) {
+    stamps_.emplace(extent.offset, Stamp{extent.end(), std::move(block.pending)});
+  }
+  allocator_.free(extent);
+}
+
+EventList Slab::collect_stamps(Extent extent) {
+  EventList events;
+  auto stamp = stamps_.upper_bound(extent.offset);
+  if (stamp != stamps_.begin() && std::prev(stamp)->second.end > extent.offset) --stamp;
+  while (stamp != stamps_.end() && stamp->first < extent.end()) {
+    const std::uint64_t begin = stamp->first;
+    auto node = stamps_.extract(stamp++);
+    Stamp& found = node.mapped();
+    if (found.end > extent.end()) {
+      stamp = stamps_.emplace(extent.end(), Stamp{found.end, found.events}).first;
+    }
+    if (begin < extent.offset) {
+      stamps_.emplace(begin, Stamp{extent.offset, found.events});
+    }
+    if (events.empty()) {
+      events = std::move(found.events);
+    } else {
+      for (EventRef& event : found.events) add_event(events, std::move(event));
+    }
+  }
+  return events;
+}
+
+void Slab::prepare(Bytes size) {
+  const std::lock_guard lock(mutex_);
+  want(size);
+}
+
+void Slab::want(Bytes end) {
+  end = std::min(round_up(end, options_.chunk), range_.size());
+  if (end <= wanted_) return;
+  wanted_ = end;
+  work_.notify_one();
+}
+
+void Slab::wait_until_prepared() {
+  std::unique_lock lock(mutex_);
+  backed_changed_.wait(lock, [this] { return backed_ >= wanted_ || failure_ != nullptr; });
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
+
+bool Slab::wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end) {
+  ++warm_up_waits_;
+  backed_changed_.wait(lock, [&] { return backed_ >= end || failure_ != nullptr; });
+  return backed_ >= end;
+}
+
+void Slab::back_chunks() {
+  const SteadyClock clock;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [this] { return stop_ || (backed_ < wanted_ && failure_ == nullptr); });
+    if (stop_) return;
+    const Bytes from = backed_;
+    const Bytes to = std::min(from + options_.chunk, range_.size());
+    lock.unlock();
+    std::exception_ptr failure;
+    const Nanoseconds begin = clock.now();
+    try {
+      make_ready(from, to);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    backing_time_ += clock.now() - begin;
+    if (failure == nullptr) {
+      backed_ = to;
+    } else {
+      failure_ = failure;
+      allocator_.shrink(backed_);
+    }
+    backed_changed_.notify_all();
+  }
+}
+
+void Slab::make_ready(Bytes from, Bytes to) {
+  const std::span<std::byte> memory = range_.commit(from, to, device_->numa_node());
+  try {
+    registrations_.push_back(device_->register_host(memory));
+  } catch (const Error& cause) {
+    range_.decommit(from, to);
+    const std::optional<Bytes> limit = lock_limit();
+    throw OutOfMemory(
+        "slab", "cannot lock " + to_string(to - from) + " of host memory after the first " +
+                    to_string(from) + ": " + cause.what() + "; " +
+                    (limit ? "this process may lock " + to_string(*limit) +
+                                 ": raise that (ulimit -l) or lower the host limit"
+                           : "lower the host limit or close other programs"));
+  }
+}
+
+SlabUsage Slab::usage() const {
+  const std::lock_guard lock(mutex_);
+  SlabUsage usage;
+  usage.capacity = allocator_.capacity();
+  usage.used = allocator_.used();
+  usage.peak = peak_;
+  usage.footprint = allocator_.footprint();
+  usage.backed = backed_;
+  usage.holes = allocator_.holes();
+  usage.warm_up_waits = warm_up_waits_;
+  usage.backing_time = backing_time_;
+  return usage;
+}
+
+}  // namespace spillway

@@ -1,0 +1,225 @@
+#include "spillway/memory/slab.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "spillway/core/error.hpp"
+#include "spillway/core/event_pool.hpp"
+#include "spillway/core/host_device.hpp"
+#include "spillway/memory/host_system.hpp"
+#include "support/counting_device.hpp"
+#include "support/error_text.hpp"
+#include "support/faulty_device.hpp"
+#include "support/gate.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing::error_text;
+
+class SlabTest : public ::testing::Test {
+ protected:
+  /// An event recorded on `stream`.
+  EventRef mark(Stream& stream) {
+    EventRef event = pool_.take();
+    stream.record(*event);
+    return event;
+  }
+
+  HostDevice device_;
+  EventPool pool_{device_, Timing::kOff};
+  std::unique_ptr<Stream> first_ = device_.make_stream("first");
+  std::unique_ptr<Stream> second_ = device_.make_stream("second");
+};
+
+TEST_F(SlabTest, BlocksAreAlignedWritableAndTheirOwn) {
+  Slab slab(device_, {.capacity = 8_MiB, .chunk = 2_MiB});
+  const auto one = slab.allocate(3000_B);
+  const auto two = slab.allocate(5_MiB);
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one->data()) % 512, 0U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(two->data()) % 512, 0U);
+  std::memset(one->data(), 1, one->size().count());
+  std::memset(two->data(), 2, two->size().count());
+  EXPECT_EQ(one->span().back(), std::byte{1});
+  EXPECT_EQ(two->span().front(), std::byte{2});
+  EXPECT_EQ(slab.usage().used, 3072_B + 5_MiB);
+}
+
+TEST_F(SlabTest, ARetiredBlockComesBackAtOnceWithItsEvent) {
+  Slab slab(device_, {.capacity = 2_MiB});
+  testing::Gate gate;
+  gate.close(*first_);
+  auto lease = slab.allocate(2_MiB);
+  std::byte* const address = lease->data();
+  const EventRef event = mark(*first_);
+  lease->retire(event);
+  EXPECT_FALSE(event->query());  // Its last reader has not even begun.
+  auto again = slab.allocate(2_MiB);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->data(), address);
+  EXPECT_EQ(again->pending(), EventList{event});
+  again->acquire(*second_);
+  EXPECT_TRUE(again->pending().empty());
+  bool written = false;
+  second_->call("write", [&written] { written = true; });
+  EXPECT_FALSE(second_->query());
+  gate.open();
+  second_->synchronize();
+  EXPECT_TRUE(written);
+}
+
+TEST_F(SlabTest, ABlockCarriesOnlyTheEventsOfThePartsItCovers) {
+  Slab slab(device_, {.capacity = 2_MiB});
+  std::vector<Lease> leases;
+  for (int i = 0; i < 4; ++i) leases.push_back(std::move(*slab.allocate(1_KiB)));
+  std::vector<EventRef> events;
+  for (int i = 0; i < 4; ++i) {
+    events.push_back(mark(i % 2 == 0 ? *first_ : *second_));
+    leases[static_cast<std::size_t>(i)].retire(events.back());
+  }
+  // [0, 1.5 KiB): all of block 0 and half of block 1.
+  const auto low = slab.allocate(1536_B);
+  EXPECT_THAT(low->pending(), ::testing::UnorderedElementsAre(events[0], events[1]));
+  // [1.5, 2 KiB): the other half of block 1.
+  const auto half = slab.allocate(512_B);
+  EXPECT_THAT(half->pending(), ::testing::UnorderedElementsAre(events[1]));
+  const auto rest = slab.allocate(8_KiB);
+  EXPECT_THAT(rest->pending(), ::testing::UnorderedElementsAre(events[2], events[3]));
+}
+
+TEST_F(SlabTest, OfSeveralEventsOfOneStreamOnlyTheLatestIsKept) {
+  Slab slab(device_, {.capacity = 2_MiB});
+  auto one = slab.allocate(1_KiB);
+  auto two = slab.allocate(1_KiB);
+  const EventRef early = mark(*first_);
+  const EventRef late = mark(*first_);
+  one->retire(late);
+  two->retire(early);
+  EXPECT_EQ(slab.allocate(2_KiB)->pending(), EventList{late});
+}
+
+TEST_F(SlabTest, ALeaseGivenBackUnusedKeepsItsEvents) {
+  Slab slab(device_, {.capacity = 2_MiB});
+  const EventRef event = mark(*first_);
+  slab.allocate(1_KiB)->retire(event);
+  { const auto unused = slab.allocate(1_KiB); }
+  EXPECT_EQ(slab.allocate(1_KiB)->pending(), EventList{event});
+}
+
+TEST_F(SlabTest, TheSameCallsGiveTheSameAddressesWhateverHasFinished) {
+  const auto offsets = [this](bool wait) {
+    Slab slab(device_, {.capacity = 4_MiB});
+    std::vector<std::ptrdiff_t> found;
+    std::vector<Lease> live;
+    for (std::size_t i = 0; i < 200; ++i) {
+      live.push_back(std::move(*slab.allocate(Bytes(512 + i * 7919 % 9000))));
+      found.push_back(live.back().data() - slab.base());
+      if (i % 3 == 2) {
+        live[live.size() / 2].retire(mark(*first_));
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(live.size() / 2));
+        if (wait) first_->synchronize();
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(offsets(true), offsets(false));
+}
+
+TEST_F(SlabTest, PiecesEndWhereChunksMeet) {
+  Slab slab(device_, {.capacity = 8_MiB, .chunk = 2_MiB});
+  const auto first = slab.allocate(1_MiB);
+  const auto across = slab.allocate(4_MiB);
+  std::vector<std::pair<std::uint64_t, Bytes>> pieces;
+  across->for_each_piece([&](std::byte* data, std::uint64_t offset, Bytes size) {
+    EXPECT_EQ(data, across->data() + offset);
+    pieces.emplace_back(offset, size);
+  });
+  EXPECT_EQ(pieces, (std::vector<std::pair<std::uint64_t, Bytes>>{
+                        {0, 1_MiB}, {1 << 20, 2_MiB}, {3 << 20, 1_MiB}}));
+}
+
+TEST_F(SlabTest, BacksAndRegistersOnlyWhatIsUsedAndAskedFor) {
+  testing::CountingDevice device(device_);
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 4_MiB});
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.usage().backed, 0_B);
+  slab.prepare(5_MiB);
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.usage().backed, 8_MiB);
+  EXPECT_EQ(device.calls().registrations, 2U);
+  const auto lease = slab.allocate(1_MiB);
+  EXPECT_EQ(slab.usage().warm_up_waits, 0U);
+  const auto large = slab.allocate(20_MiB);
+  EXPECT_EQ(slab.usage().warm_up_waits, 1U);
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.usage().backed, 24_MiB);  // 21 MiB in use and half a chunk ahead.
+}
+
+TEST_F(SlabTest, ANeverBlockedCallerGetsItsAddressesWithoutARegistrationOfItsOwn) {
+  testing::CountingDevice device(device_);
+  Slab slab(device, {.capacity = 16_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
+  slab.wait_until_prepared();
+  const std::uint64_t before = device.calls().registrations;
+  for (int i = 0; i < 1000; ++i) (void)slab.allocate(Bytes(1 + static_cast<std::uint64_t>(i) * 997));
+  EXPECT_EQ(device.calls().registrations, before);
+  EXPECT_EQ(slab.usage().warm_up_waits, 0U);
+}
+
+TEST_F(SlabTest, TooLargeARequestIsNoRoom) {
+  Slab slab(device_, {.capacity = 4_MiB});
+  EXPECT_FALSE(slab.allocate(4_MiB + 1_B));
+  const auto lease = slab.allocate(3_MiB);
+  EXPECT_FALSE(slab.allocate(2_MiB));
+  EXPECT_EQ(slab.usage().used, 3_MiB);
+}
+
+TEST_F(SlabTest, ACapacityOfZeroIsRefused) {
+  EXPECT_EQ(error_text<InvalidArgument>([&] { Slab slab(device_, {.capacity = 0_B}); }),
+            "[slab] a capacity of 0 bytes was asked for; give the host memory that offloaded "
+            "buffers may take, such as \"64 GiB\"");
+}
+
+TEST_F(SlabTest, AnOddChunkIsRefused) {
+  EXPECT_EQ(error_text<InvalidArgument>(
+                [&] { Slab slab(device_, {.capacity = 4_MiB, .chunk = 3_KiB}); }),
+            "[slab] chunks of 3.0 KiB were asked for; a chunk is a multiple of 2 MiB");
+}
+
+TEST_F(SlabTest, MoreThanTheMachineHasIsRefused) {
+  const Bytes wanted = total_host_memory() + 1_GiB;
+  EXPECT_EQ(error_text<OutOfMemory>([&] { Slab slab(device_, {.capacity = wanted}); }),
+            "[slab] " + to_string(wanted) + " of host memory wanted, " +
+                to_string(total_host_memory()) + " is all there is; lower the host limit");
+}
+
+TEST_F(SlabTest, AMachineThatCannotLockMemorySaysSoAndWhatWasLockedStaysUsable) {
+  testing::FaultyDevice device(device_, {.failing_registration = 2});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
+  const std::string text = error_text<OutOfMemory>([&] { slab.wait_until_prepared(); });
+  EXPECT_THAT(text, StartsWith("[slab] cannot lock 2.0 MiB of host memory after the first 4.0 MiB: "
+                               "[register] the pages cannot be locked, as the test wants it; "));
+  EXPECT_THAT(text, HasSubstr("lower the host limit"));
+  EXPECT_EQ(slab.usage().capacity, 4_MiB);
+  EXPECT_EQ(slab.usage().backed, 4_MiB);
+  auto lease = slab.allocate(4_MiB);
+  ASSERT_TRUE(lease);
+  std::memset(lease->data(), 1, lease->size().count());
+  EXPECT_FALSE(slab.allocate(1_B));
+}
+
+TEST_F(SlabTest, AWaitingAllocationThatCannotBeBackedIsNoRoom) {
+  testing::FaultyDevice device(device_, {.failing_registration = 0});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});
+  EXPECT_FALSE(slab.allocate(1_MiB));
+  EXPECT_FALSE(slab.allocate(1_B));
+  EXPECT_EQ(slab.usage().used, 0_B);
+}
+
+}  // namespace
+}  // namespace spillway
