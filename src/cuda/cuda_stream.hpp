@@ -1,0 +1,51 @@
+/// Internal to the CUDA device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "spillway/core/stream.hpp"
+
+namespace spillway::detail {
+
+/// The first error of a function queued by Stream::call(); it can only be thrown later.
+class CallErrors {
+ public:
+  void set(std::exception_ptr error);
+  /// Throws the error once.
+  void rethrow();
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  enum class Ownership { kOwned, kBorrowed };
+
+  CudaStream(std::uint64_t id, int device, std::string name, cudaStream_t handle,
+             Ownership ownership);
+  ~CudaStream() override;
+
+  [[nodiscard]] bool query() const override;
+  void synchronize() override;
+
+ private:
+  void do_copy(void* to, const void* from, Bytes size, CopyKind kind) override;
+  void do_fill(void* to, std::byte value, Bytes size) override;
+  void do_call(std::string operation, std::function<void()> function) override;
+  void do_record(Event& event) override;
+  void do_wait(const Event& event) override;
+
+  int device_;
+  std::string name_;
+  cudaStream_t handle_;
+  Ownership ownership_;
+  std::shared_ptr<CallErrors> errors_;
+};
+
+}  // namespace spillway::detail
