@@ -1,0 +1,105 @@
+/// The two byte windows of a step, as bookkeeping only: what to release next in the forward pass,
+/// what to reload next in the backward pass. They know neither streams nor memory; the caller acts
+/// on their answers, so a step's sequence of actions follows from the sequence of calls.
+///
+/// Both may hold buffers of several passes at once: the order of push() and append() is the order
+/// of the schedule. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "spillway/core/bytes.hpp"
+
+namespace spillway {
+
+/// Buffers whose copy out is under way and whose source still stands on the device. Sources are
+/// released oldest first and as late as the limit allows, so that the wait for the copy is normally
+/// over before it is asked for.
+template <typename Item>
+class OffloadWindow {
+ public:
+  /// A limit of zero releases every buffer at once.
+  explicit OffloadWindow(Bytes limit) : limit_(limit) {}
+
+  void push(Item item, Bytes size) {
+    items_.emplace_back(std::move(item), size);
+    held_ += size;
+  }
+
+  /// The oldest buffer if the window holds more than its limit. Call until it says nothing.
+  [[nodiscard]] std::optional<Item> pop_overdue() {
+    if (held_ <= limit_) return std::nullopt;
+    return pop_oldest();
+  }
+
+  /// The oldest buffer, whatever the limit: for the end of a forward pass that must give everything
+  /// up.
+  [[nodiscard]] std::optional<Item> pop_oldest() {
+    if (items_.empty()) return std::nullopt;
+    Item item = std::move(items_.front().first);
+    held_ -= items_.front().second;
+    items_.pop_front();
+    return item;
+  }
+
+  /// Takes out the first buffer for which `matches` holds: backward wants it and finds it still on
+  /// the device. Looks from the newest, which backward wants first.
+  template <typename Predicate>
+  [[nodiscard]] std::optional<Item> take(Predicate&& matches) {
+    for (std::size_t i = items_.size(); i-- > 0;) {
+      if (!matches(items_[i].first)) continue;
+      Item item = std::move(items_[i].first);
+      held_ -= items_[i].second;
+      items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
+      return item;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Bytes held() const noexcept { return held_; }
+  [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
+
+ private:
+  Bytes limit_;
+  Bytes held_;
+  std::deque<std::pair<Item, Bytes>> items_;
+};
+
+/// Buffers in the order backward will want them. Reloads run ahead of their use by at most the limit.
+template <typename Item>
+class ReloadWindow {
+ public:
+  /// At least one buffer is always under way, whatever the limit: a buffer larger than the window
+  /// must come back too.
+  explicit ReloadWindow(Bytes limit) : limit_(limit) {}
+
+  void append(Item item, Bytes size) { waiting_.emplace_back(std::move(item), size); }
+
+  /// The next buffer to start reloading now, if the window has room for it. Call until it says
+  /// nothing.
+  [[nodiscard]] std::optional<Item> next() {
+    if (waiting_.empty()) return std::nullopt;
+    const Bytes size = waiting_.front().second;
+    if (ahead_ > Bytes(0) && ahead_ + size > limit_) return std::nullopt;
+    Item item = std::move(waiting_.front().first);
+    waiting_.pop_front();
+    ahead_ += size;
+    return item;
+  }
+
+  /// A buffer given out by next() was used for the last time and is gone from the device.
+  void finished(Bytes size) noexcept { ahead_ -= size; }
+
+  [[nodiscard]] Bytes ahead() const noexcept { return ahead_; }
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
+
+ private:
+  Bytes limit_;
+  Bytes ahead_;
+  std::deque<std::pair<Item, Bytes>> waiting_;
+};
+
+}  // namespace spillway

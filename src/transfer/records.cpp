@@ -1,0 +1,49 @@
+#include <utility>
+
+#include "spillway/transfer/engine.hpp"
+
+namespace spillway {
+namespace {
+
+CopyRecord resolve(const detail::CopyTimes& times, const Event& epoch) {
+  CopyRecord record;
+  record.queued = times.queued;
+  times.done->synchronize();
+  record.started = times.started->elapsed_since(epoch);
+  record.done = times.done->elapsed_since(epoch);
+  if (times.wait_end != nullptr) {
+    times.wait_end->synchronize();
+    record.wait = times.wait_end->elapsed_since(*times.wait_begin);
+  }
+  return record;
+}
+
+}  // namespace
+
+void TransferEngine::keep_record(detail::TicketState& state) {
+  if (options_.timing == Timing::kOff) return;
+  state.out_times.done = state.stored;
+  state.back_times.done = state.loaded;
+  records_.push_back(
+      {state.id, state.size, std::move(state.out_times), std::move(state.back_times)});
+}
+
+std::vector<TransferRecord> TransferEngine::drain_records() {
+  std::vector<detail::PendingRecord> pending;
+  {
+    const std::lock_guard lock(mutex_);
+    pending.swap(records_);
+  }
+  std::vector<TransferRecord> records;
+  records.reserve(pending.size());
+  for (const detail::PendingRecord& each : pending) {
+    TransferRecord& record = records.emplace_back();
+    record.ticket = each.id;
+    record.bytes = each.size;
+    record.out = resolve(each.out, *epoch_);
+    if (each.back.done != nullptr) record.back = resolve(each.back, *epoch_);
+  }
+  return records;
+}
+
+}  // namespace spillway

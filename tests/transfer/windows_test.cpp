@@ -1,0 +1,87 @@
+#include "spillway/transfer/windows.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+
+TEST(OffloadWindow, ReleasesTheOldestOnceItHoldsTooMuch) {
+  OffloadWindow<std::string> window(10_KiB);
+  window.push("a", 4_KiB);
+  window.push("b", 6_KiB);
+  EXPECT_FALSE(window.pop_overdue());
+  window.push("c", 5_KiB);
+  EXPECT_EQ(window.pop_overdue(), "a");
+  EXPECT_EQ(window.pop_overdue(), "b");
+  EXPECT_FALSE(window.pop_overdue());
+  EXPECT_EQ(window.held(), 5_KiB);
+}
+
+TEST(OffloadWindow, OfZeroBytesReleasesEverythingAtOnce) {
+  OffloadWindow<std::string> window(0_B);
+  window.push("a", 1_B);
+  EXPECT_EQ(window.pop_overdue(), "a");
+  EXPECT_FALSE(window.pop_overdue());
+}
+
+TEST(OffloadWindow, GivesUpABufferThatBackwardWantsAsItIs) {
+  OffloadWindow<int> window(1_MiB);
+  window.push(1, 1_KiB);
+  window.push(2, 2_KiB);
+  window.push(3, 4_KiB);
+  EXPECT_EQ(window.take([](int item) { return item == 2; }), 2);
+  EXPECT_FALSE(window.take([](int item) { return item == 2; }));
+  EXPECT_EQ(window.held(), 5_KiB);
+  EXPECT_EQ(window.pop_oldest(), 1);
+  EXPECT_EQ(window.pop_oldest(), 3);
+  EXPECT_FALSE(window.pop_oldest());
+  EXPECT_EQ(window.size(), 0U);
+}
+
+TEST(OffloadWindow, HoldsItemsThatCanOnlyBeMoved) {
+  OffloadWindow<std::unique_ptr<int>> window(0_B);
+  window.push(std::make_unique<int>(7), 1_B);
+  EXPECT_EQ(**window.pop_overdue(), 7);
+}
+
+TEST(ReloadWindow, RunsAheadByItsLimit) {
+  ReloadWindow<std::string> window(10_KiB);
+  for (const char* name : {"a", "b", "c"}) window.append(name, 5_KiB);
+  EXPECT_EQ(window.next(), "a");
+  EXPECT_EQ(window.next(), "b");
+  EXPECT_FALSE(window.next());
+  EXPECT_EQ(window.ahead(), 10_KiB);
+  window.finished(5_KiB);
+  EXPECT_EQ(window.next(), "c");
+  EXPECT_FALSE(window.next());
+}
+
+TEST(ReloadWindow, LetsABufferLargerThanItselfThroughAlone) {
+  ReloadWindow<std::string> window(1_KiB);
+  window.append("large", 1_MiB);
+  window.append("small", 1_B);
+  EXPECT_EQ(window.next(), "large");
+  EXPECT_FALSE(window.next());
+  window.finished(1_MiB);
+  EXPECT_EQ(window.next(), "small");
+}
+
+TEST(ReloadWindow, GoesOnAcrossPasses) {
+  ReloadWindow<std::string> window(3_B);
+  window.append("pass 1, buffer 2", 1_B);
+  window.append("pass 1, buffer 1", 1_B);
+  EXPECT_EQ(window.next(), "pass 1, buffer 2");
+  EXPECT_EQ(window.next(), "pass 1, buffer 1");
+  EXPECT_FALSE(window.next());
+  window.append("pass 0, buffer 2", 1_B);
+  EXPECT_EQ(window.next(), "pass 0, buffer 2");
+  EXPECT_EQ(window.waiting(), 0U);
+}
+
+}  // namespace
+}  // namespace spillway
