@@ -20,7 +20,7 @@ class HostEvent final : public Event {
 
   void synchronize() const override {
     if (recorded_ == nullptr) return;
-    if (const std::exception_ptr error = recorded_->wait()) std::rethrow_exception(error);
+    if (const HostFailureRef failure = recorded_->wait()) failure->raise();
   }
 
   [[nodiscard]] Nanoseconds elapsed_since(const Event& start) const override {

@@ -6,10 +6,12 @@
 
 namespace spillway {
 
-void HostPoint::finish(std::exception_ptr error, Nanoseconds time) {
+void HostFailure::raise() const { throw DeviceError(operation, detail); }
+
+void HostPoint::finish(HostFailureRef failure, Nanoseconds time) {
   // Notified under the lock: a waiter may destroy this point as soon as it sees `done_`.
   const std::lock_guard lock(mutex_);
-  error_ = std::move(error);
+  failure_ = std::move(failure);
   time_ = time;
   done_ = true;
   finished_.notify_all();
@@ -20,10 +22,10 @@ bool HostPoint::done() const {
   return done_;
 }
 
-std::exception_ptr HostPoint::wait() const {
+HostFailureRef HostPoint::wait() const {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return done_; });
-  return error_;
+  return failure_;
 }
 
 Nanoseconds HostPoint::time() const {
@@ -47,6 +49,7 @@ void HostQueue::push(Operation operation) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(operation));
+    ++unfinished_;
   }
   wake_.notify_one();
 }
@@ -65,17 +68,17 @@ void HostQueue::wait(std::shared_ptr<const HostPoint> point) { push(Wait{std::mo
 
 bool HostQueue::idle() const {
   const std::lock_guard lock(mutex_);
-  return queue_.empty() && !running_;
+  return unfinished_ == 0;
 }
 
 void HostQueue::synchronize() {
-  const std::exception_ptr error = record()->wait();
-  if (error == nullptr) return;
+  const HostFailureRef failure = record()->wait();
+  if (failure == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
-    if (error_ == error) error_ = nullptr;
+    if (failure_ == failure) failure_ = nullptr;
   }
-  std::rethrow_exception(error);
+  failure->raise();
 }
 
 void HostQueue::work() {
@@ -83,45 +86,53 @@ void HostQueue::work() {
   while (true) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    {
-      Operation operation = std::move(queue_.front());
-      queue_.pop_front();
-      running_ = true;
-      lock.unlock();
-      std::visit([this](auto& each) { execute(each); }, operation);
-    }
+    Operation operation = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    std::visit([this](auto& each) { execute(each); }, operation);
     lock.lock();
-    running_ = false;
   }
 }
 
 void HostQueue::execute(Task& task) {
-  if (error() != nullptr) return;
-  try {
-    task.function();
-  } catch (const std::exception& cause) {
-    fail(std::make_exception_ptr(
-        DeviceError(task.operation, "failed on stream \"" + name_ + "\": " + cause.what())));
-  } catch (...) {
-    fail(std::make_exception_ptr(
-        DeviceError(task.operation, "failed on stream \"" + name_ + "\" with an unknown error")));
+  if (failure() == nullptr) {
+    try {
+      task.function();
+    } catch (const std::exception& cause) {
+      fail(std::make_shared<HostFailure>(HostFailure{task.operation, place() + ": " + cause.what()}));
+    } catch (...) {
+      fail(std::make_shared<HostFailure>(
+          HostFailure{task.operation, place() + " with an unknown error"}));
+    }
   }
+  task.function = nullptr;  // What it holds must be gone before anyone sees that it has run.
+  finished();
 }
 
-void HostQueue::execute(Record& record) { record.point->finish(error(), clock_->now()); }
+void HostQueue::execute(Record& record) {
+  // First: who waits for the point may ask right afterwards whether work is left.
+  finished();
+  record.point->finish(failure(), clock_->now());
+}
 
 void HostQueue::execute(Wait& wait) {
-  if (std::exception_ptr cause = wait.point->wait(); cause != nullptr) fail(std::move(cause));
+  if (HostFailureRef failure = wait.point->wait()) fail(std::move(failure));
+  finished();
 }
 
-void HostQueue::fail(std::exception_ptr error) {
+void HostQueue::finished() {
   const std::lock_guard lock(mutex_);
-  if (error_ == nullptr) error_ = std::move(error);
+  --unfinished_;
 }
 
-std::exception_ptr HostQueue::error() const {
+void HostQueue::fail(HostFailureRef failure) {
   const std::lock_guard lock(mutex_);
-  return error_;
+  if (failure_ == nullptr) failure_ = std::move(failure);
+}
+
+HostFailureRef HostQueue::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 }  // namespace spillway

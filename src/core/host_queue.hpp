@@ -2,8 +2,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,14 +15,24 @@
 
 namespace spillway {
 
+/// What went wrong first on a queue. A value shared between threads, made into an exception where it
+/// is thrown: a thread sanitizer cannot follow an exception object through threads.
+struct HostFailure {
+  std::string operation;
+  std::string detail;
+
+  [[noreturn]] void raise() const;
+};
+using HostFailureRef = std::shared_ptr<const HostFailure>;
+
 /// The state of one record of one event. Shared by the event, the recording queue and all waiters,
 /// so that recording the event again does not touch those who wait for the old point.
 class HostPoint {
  public:
-  void finish(std::exception_ptr error, Nanoseconds time);
+  void finish(HostFailureRef failure, Nanoseconds time);
   [[nodiscard]] bool done() const;
-  /// Blocks until finished; returns the error, if any.
-  [[nodiscard]] std::exception_ptr wait() const;
+  /// Blocks until finished; returns the failure, if any.
+  [[nodiscard]] HostFailureRef wait() const;
   /// Precondition: done().
   [[nodiscard]] Nanoseconds time() const;
 
@@ -30,7 +40,7 @@ class HostPoint {
   mutable std::mutex mutex_;
   mutable std::condition_variable finished_;
   bool done_ = false;
-  std::exception_ptr error_;
+  HostFailureRef failure_;
   Nanoseconds time_{};
 };
 
@@ -46,7 +56,7 @@ class HostQueue {
   [[nodiscard]] std::shared_ptr<HostPoint> record();
   void wait(std::shared_ptr<const HostPoint> point);
   [[nodiscard]] bool idle() const;
-  /// Waits for what is queued now; throws the queue's error and clears it.
+  /// Waits for what is queued now; throws the queue's failure and clears it.
   void synchronize();
 
  private:
@@ -67,17 +77,19 @@ class HostQueue {
   void execute(Task& task);
   void execute(Record& record);
   void execute(Wait& wait);
-  void fail(std::exception_ptr error);
-  [[nodiscard]] std::exception_ptr error() const;
+  void finished();
+  [[nodiscard]] std::string place() const { return "failed on stream \"" + name_ + "\""; }
+  void fail(HostFailureRef failure);
+  [[nodiscard]] HostFailureRef failure() const;
 
   std::string name_;
   std::shared_ptr<const Clock> clock_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Operation> queue_;
-  bool running_ = false;
+  std::uint64_t unfinished_ = 0;  // Queued or running.
   bool stop_ = false;
-  std::exception_ptr error_;
+  HostFailureRef failure_;
   std::thread thread_;  // Last: it uses all of the above.
 };
 

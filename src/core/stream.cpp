@@ -6,13 +6,34 @@
 
 namespace spillway {
 
+namespace {
+
+void require_pointers(const CopyItem& item) {
+  if (item.to != nullptr && item.from != nullptr) return;
+  throw InvalidArgument("copy",
+                        std::string(item.to == nullptr ? "the destination" : "the source") +
+                            " of a copy of " + to_string(item.size) + " is null");
+}
+
+}  // namespace
+
 void Stream::copy(void* to, const void* from, Bytes size, CopyKind kind) {
   if (size == Bytes(0)) return;
-  if (to == nullptr || from == nullptr) {
-    throw InvalidArgument("copy", std::string(to == nullptr ? "the destination" : "the source") +
-                                      " of a copy of " + to_string(size) + " is null");
-  }
+  require_pointers({to, from, size});
   do_copy(to, from, size, kind);
+}
+
+void Stream::copy_batch(std::span<const CopyItem> items, CopyKind kind) {
+  for (const CopyItem& item : items) require_pointers(item);
+  if (items.size() == 1) {
+    copy(items[0].to, items[0].from, items[0].size, kind);
+  } else if (!items.empty()) {
+    do_copy_batch(items, kind);
+  }
+}
+
+void Stream::do_copy_batch(std::span<const CopyItem> items, CopyKind kind) {
+  for (const CopyItem& item : items) copy(item.to, item.from, item.size, kind);
 }
 
 void Stream::fill(void* to, std::byte value, Bytes size) {

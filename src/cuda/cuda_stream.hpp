@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "spillway/core/stream.hpp"
 
@@ -36,6 +37,7 @@ class CudaStream final : public Stream {
 
  private:
   void do_copy(void* to, const void* from, Bytes size, CopyKind kind) override;
+  void do_copy_batch(std::span<const CopyItem> items, CopyKind kind) override;
   void do_fill(void* to, std::byte value, Bytes size) override;
   void do_call(std::string operation, std::function<void()> function) override;
   void do_record(Event& event) override;
@@ -46,6 +48,10 @@ class CudaStream final : public Stream {
   cudaStream_t handle_;
   Ownership ownership_;
   std::shared_ptr<CallErrors> errors_;
+  // The columns of a batch; kept so that a warm stream allocates nothing.
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<std::size_t> sizes_;
 };
 
 }  // namespace spillway::detail

@@ -4,20 +4,28 @@
 #include <string>
 #include <utility>
 
+#include "copy_lane.hpp"
+#include "pending_record.hpp"
 #include "spillway/core/error.hpp"
+#include "ticket_states.hpp"
 
 namespace spillway {
 
+using detail::Copy;
+using detail::CopyLane;
+using detail::TicketState;
+
 TransferEngine::TransferEngine(Device& device, Tier& tier, EngineOptions options)
-    : device_(&device),
-      tier_(&tier),
+    : tier_(&tier),
       options_(options),
       events_(device, options.timing),
-      point_(device.make_event(Timing::kOff)),
-      out_(device.make_stream("copy out")),
-      back_(device.make_stream("copy back")) {
+      out_(std::make_unique<CopyLane>(device, events_, CopyKind::kToHost, options.timing,
+                                      options.group)),
+      back_(std::make_unique<CopyLane>(device, events_, CopyKind::kToDevice, options.timing,
+                                       options.group)),
+      states_(std::make_unique<detail::TicketStates>()) {
   if (options_.timing == Timing::kOn) {
-    epoch_ = mark(*out_);
+    epoch_ = mark_if_timed(out_->stream());
     epoch_->synchronize();
   }
   epoch_time_ = clock_.now();
@@ -25,9 +33,9 @@ TransferEngine::TransferEngine(Device& device, Tier& tier, EngineOptions options
 
 TransferEngine::~TransferEngine() {
   assert(totals_.live == 0 && "a ticket outlives its engine");
-  for (Stream* stream : {out_.get(), back_.get()}) {
+  for (CopyLane* lane : {out_.get(), back_.get()}) {
     try {
-      stream->synchronize();
+      lane->stream().synchronize();
     } catch (const Error&) {
       // The streams that waited for the failed copy have the error too and throw it.
     }
@@ -44,111 +52,85 @@ std::optional<Ticket> TransferEngine::offload(std::span<const std::byte> source,
     ++totals_.no_room;
     return std::nullopt;
   }
-  detail::TicketState& state = new_state();
-  state.lease = std::move(*lease);
+  TicketState& state = states_->take();
+  state.id = totals_.offloads;
   state.size = Bytes(source.size());
-  state.producer = &producer;
-  try {
-    start_copy_out(state, source, producer);
-  } catch (...) {
-    state = {};
-    idle_states_.push_back(&state);
-    throw;
+  state.lease = std::move(*lease);
+  state.out.partner = &producer;
+  state.out.device = const_cast<std::byte*>(source.data());  // A copy out only reads it.
+  state.out.times.queued = clock_.now() - epoch_time_;
+  out_->add(state);
+  if (const std::exception_ptr error = state.out.error) {
+    give_up(state);
+    std::rethrow_exception(error);
   }
-  state.id = totals_.offloads++;
-  totals_.bytes_out += state.size;
+  ++totals_.offloads;
   ++totals_.live;
+  totals_.bytes_out += state.size;
   return Ticket(*this, state);
-}
-
-void TransferEngine::start_copy_out(detail::TicketState& state, std::span<const std::byte> source,
-                                    Stream& producer) {
-  producer.record(*point_);
-  out_->wait(*point_);
-  state.lease.acquire(*out_);
-  try {
-    state.out_times.queued = clock_.now() - epoch_time_;
-    state.out_times.started = mark_if_timed(*out_);
-    state.lease.for_each_piece([&](std::byte* host, std::uint64_t offset, Bytes size) {
-      out_->copy(host, source.data() + offset, size, CopyKind::kToHost);
-    });
-    state.stored = mark(*out_);
-  } catch (...) {
-    // A part of the copy may run. The block must not be written by others before that, nor the
-    // source be overwritten by a caller who sees the exception.
-    try {
-      EventRef last = mark(*out_);
-      producer.wait(*last);
-      state.lease.retire(std::move(last));
-    } catch (const Error&) {
-      state.lease.abandon();
-    }
-    throw;
-  }
 }
 
 void TransferEngine::release(Ticket& ticket, Stream& consumer) {
   const std::lock_guard lock(mutex_);
-  detail::TicketState& state = *ticket.state_;
-  wait_for(consumer, state.stored, state.out_times);
+  TicketState& state = *ticket.state_;
+  if (state.out.waiting) out_->submit();
+  throw_if_refused(state.out);
+  wait_for(consumer, state.out.done, state.out.times);
+  state.out.settled = true;
   state.released = true;
 }
 
 void TransferEngine::reload(Ticket& ticket, std::span<std::byte> destination, Stream& consumer) {
   const std::lock_guard lock(mutex_);
   throw_deferred();
-  detail::TicketState& state = *ticket.state_;
+  TicketState& state = *ticket.state_;
   if (Bytes(destination.size()) != state.size) {
     throw InvalidArgument("reload", "a destination of " + std::to_string(destination.size()) +
                                         " bytes was given for a buffer of " +
                                         std::to_string(state.size.count()) +
                                         "; give one of exactly that size");
   }
-  start_copy_back(state, destination, consumer);
+  if (state.out.waiting) out_->submit();
+  throw_if_refused(state.out);
+  // An earlier copy back that nobody waited for still writes into a destination of its own.
+  if (state.back.waiting) back_->submit();
+  if (state.back.done != nullptr && !state.back.settled) state.back.partner->wait(*state.back.done);
+  if (state.back.done != nullptr) state.earlier_back = state.back.done;
+  state.back = Copy{};
+  state.back.partner = &consumer;
+  state.back.device = destination.data();
+  state.back.times.queued = clock_.now() - epoch_time_;
+  state.reloading = true;
+  back_->add(state);
+  throw_if_refused(state.back);
   ++totals_.reloads;
   totals_.bytes_back += state.size;
 }
 
-void TransferEngine::start_copy_back(detail::TicketState& state, std::span<std::byte> destination,
-                                     Stream& consumer) {
-  // An earlier copy back that nobody waited for still writes into its own destination.
-  if (state.loaded != nullptr && !state.ready) state.consumer->wait(*state.loaded);
-  consumer.record(*point_);
-  back_->wait(*point_);
-  back_->wait(*state.stored);
-  detail::CopyTimes times;
-  times.queued = clock_.now() - epoch_time_;
-  times.started = mark_if_timed(*back_);
-  bool queued = false;
-  try {
-    state.lease.for_each_piece([&](std::byte* host, std::uint64_t offset, Bytes size) {
-      back_->copy(destination.data() + offset, host, size, CopyKind::kToDevice);
-      queued = true;
-    });
-    state.loaded = mark(*back_);
-  } catch (...) {
-    if (queued) {
-      // What was queued still reads the block and writes the destination.
-      state.loaded = mark(*back_);
-      consumer.wait(*state.loaded);
-      state.consumer = &consumer;
-      state.ready = true;
-    }
-    throw;
-  }
-  state.consumer = &consumer;
-  state.ready = false;
-  state.back_times = std::move(times);
-}
-
 void TransferEngine::ready(Ticket& ticket, Stream& consumer) {
   const std::lock_guard lock(mutex_);
-  detail::TicketState& state = *ticket.state_;
-  if (state.loaded == nullptr) {
+  TicketState& state = *ticket.state_;
+  if (!state.reloading) {
     throw InvalidArgument("ready", "the buffer was not reloaded; call reload() first");
   }
-  wait_for(consumer, state.loaded, state.back_times);
-  state.ready = state.ready || &consumer == state.consumer;
+  if (state.back.waiting) back_->submit();
+  throw_if_refused(state.back);
+  wait_for(consumer, state.back.done, state.back.times);
+  state.back.settled = state.back.settled || &consumer == state.back.partner;
+}
+
+void TransferEngine::throw_if_refused(Copy& copy) {
+  if (copy.error == nullptr) return;
+  // A part of it may run: the partner's stream waits for that before it uses the memory again.
+  if (copy.done != nullptr && !copy.settled) copy.partner->wait(*copy.done);
+  copy.settled = true;
+  std::rethrow_exception(copy.error);
+}
+
+void TransferEngine::flush() {
+  const std::lock_guard lock(mutex_);
+  out_->submit();
+  back_->submit();
 }
 
 void TransferEngine::wait_for(Stream& waiter, const EventRef& event, detail::CopyTimes& times) {
@@ -157,49 +139,49 @@ void TransferEngine::wait_for(Stream& waiter, const EventRef& event, detail::Cop
   times.wait_end = mark_if_timed(waiter);
 }
 
-EventRef TransferEngine::mark(Stream& stream) {
+EventRef TransferEngine::mark_if_timed(Stream& stream) {
+  if (options_.timing == Timing::kOff) return nullptr;
   EventRef event = events_.take();
   stream.record(*event);
   return event;
 }
 
-EventRef TransferEngine::mark_if_timed(Stream& stream) {
-  return options_.timing == Timing::kOn ? mark(stream) : nullptr;
+void TransferEngine::cancel(TicketState& state) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!state.reloading) ++totals_.cancelled;
+  --totals_.live;
+  give_up(state);
 }
 
-void TransferEngine::cancel(detail::TicketState& state) noexcept {
-  const std::lock_guard lock(mutex_);
+void TransferEngine::give_up(TicketState& state) noexcept {
+  // What waits for company need not be copied any more.
+  if (state.out.waiting) out_->remove(state);
+  if (state.back.waiting) back_->remove(state);
   try {
-    if (!state.released) wait_for(*state.producer, state.stored, state.out_times);
-    if (state.loaded != nullptr && !state.ready) {
-      wait_for(*state.consumer, state.loaded, state.back_times);
+    for (Copy* copy : {&state.out, &state.back}) {
+      if (copy->done != nullptr && !copy->settled) {
+        wait_for(*copy->partner, copy->done, copy->times);
+      }
     }
   } catch (...) {
     deferred_ = std::current_exception();
   }
-  if (state.loaded == nullptr) ++totals_.cancelled;
-  --totals_.live;
   keep_record(state);
-  // The copy back waited for the copy out, so its end is the block's last use.
-  state.lease.retire(state.loaded != nullptr ? state.loaded : state.stored);
-  state = {};
-  idle_states_.push_back(&state);
+  // A copy back waited for the copy out and for those before it, so its end is the last use.
+  const EventRef& last = state.back.done != nullptr      ? state.back.done
+                         : state.earlier_back != nullptr ? state.earlier_back
+                                                         : state.out.done;
+  if (state.out.lost || state.back.lost) {
+    state.lease.abandon();
+  } else if (last != nullptr) {
+    state.lease.retire(last);
+  }
+  states_->give_back(state);
 }
 
 void TransferEngine::throw_deferred() {
   if (deferred_ == nullptr) return;
   std::rethrow_exception(std::exchange(deferred_, nullptr));
-}
-
-detail::TicketState& TransferEngine::new_state() {
-  if (idle_states_.empty()) {
-    states_.emplace_back();
-    idle_states_.reserve(states_.size());  // Giving one back must not throw.
-    return states_.back();
-  }
-  detail::TicketState& state = *idle_states_.back();
-  idle_states_.pop_back();
-  return state;
 }
 
 TransferTotals TransferEngine::totals() const {

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "pending_record.hpp"
 #include "spillway/transfer/engine.hpp"
 
 namespace spillway {
@@ -21,11 +22,11 @@ CopyRecord resolve(const detail::CopyTimes& times, const Event& epoch) {
 }  // namespace
 
 void TransferEngine::keep_record(detail::TicketState& state) {
-  if (options_.timing == Timing::kOff) return;
-  state.out_times.done = state.stored;
-  state.back_times.done = state.loaded;
+  if (state.out.times.started == nullptr) return;
+  state.out.times.done = state.out.done;
+  if (state.back.times.started != nullptr) state.back.times.done = state.back.done;
   records_.push_back(
-      {state.id, state.size, std::move(state.out_times), std::move(state.back_times)});
+      {state.id, state.size, std::move(state.out.times), std::move(state.back.times)});
 }
 
 std::vector<TransferRecord> TransferEngine::drain_records() {

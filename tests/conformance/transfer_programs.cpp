@@ -31,7 +31,6 @@ struct Value {
   Ticket ticket;
   int reload_slot = -1;
   int reload_stream = -1;
-  bool ready = false;
 };
 
 struct Check {
@@ -76,6 +75,14 @@ struct ProgramWorld::Worker {
   /// A free slot; its memory belongs to the stream that freed it, so that one is used.
   [[nodiscard]] std::optional<int> free_slot();
   void give_up(int slot, int on_stream);
+  void give_up_reload(Value& value) {
+    if (value.reload_slot >= 0) give_up(value.reload_slot, value.reload_stream);
+    value.reload_slot = -1;
+  }
+  void forget_ticket(Value& value) {
+    value.ticket = Ticket();
+    give_up_reload(value);
+  }
   /// What `later` does from now on comes after what `earlier` has queued.
   void order(int earlier, int later) {
     stream(earlier).record(*event);
@@ -158,7 +165,12 @@ void ProgramWorld::Worker::release() {
   const int on = pick(4) == 0 ? any_stream() : before;
   // What the former owner still reads is no business of the engine's.
   order(before, on);
-  engine->release(value->ticket, stream(on));
+  try {
+    engine->release(value->ticket, stream(on));
+  } catch (const DeviceError&) {
+    forget_ticket(*value);  // The source is the only copy.
+    return;
+  }
   give_up(std::exchange(value->slot, -1), on);
 }
 
@@ -172,23 +184,28 @@ void ProgramWorld::Worker::reload() {
     engine->reload(value->ticket, {at(*slot), value->size.count()}, stream(on));
   } catch (const DeviceError&) {
     give_up(*slot, on);
+    give_up_reload(*value);
     return;
   }
-  if (value->reload_slot >= 0) give_up(value->reload_slot, value->reload_stream);
+  give_up_reload(*value);
   value->reload_slot = *slot;
   value->reload_stream = on;
-  value->ready = false;
 }
 
 void ProgramWorld::Worker::ready() {
   Value* const value = any([](const Value& v) { return v.reload_slot >= 0; });
   if (value == nullptr) return;
   const int on = pick(4) == 0 ? any_stream() : value->reload_stream;
-  engine->ready(value->ticket, stream(on));
+  try {
+    engine->ready(value->ticket, stream(on));
+  } catch (const DeviceError&) {
+    give_up_reload(*value);
+    return;
+  }
+  if (pick(4) == 0) return;  // Made ready, perhaps elsewhere, and never read.
   check(value->reload_slot, on, *value);
   // If the slot was read on a stream that does not own it, its owner waits, as any caller must.
   order(on, value->reload_stream);
-  value->ready = true;
 }
 
 void ProgramWorld::Worker::check_in_place() {
@@ -201,9 +218,8 @@ void ProgramWorld::Worker::drop() {
   const auto chosen = values.begin() + static_cast<std::ptrdiff_t>(pick(values.size()));
   const std::unique_ptr<Value> value = std::move(*chosen);
   values.erase(chosen);
-  value->ticket = Ticket();
+  forget_ticket(*value);
   if (value->slot >= 0) give_up(value->slot, owner[static_cast<std::size_t>(value->slot)]);
-  if (value->reload_slot >= 0) give_up(value->reload_slot, value->reload_stream);
 }
 
 void ProgramWorld::Worker::check(int slot, int on_stream, const Value& value) {
@@ -264,13 +280,13 @@ bool ProgramWorld::Worker::run(std::uint64_t seed, bool may_fail) {
   return failed;
 }
 
-ProgramWorld::ProgramWorld(Device& inner, int workers, Timing timing)
+ProgramWorld::ProgramWorld(Device& inner, int workers, Timing timing, Bytes group)
     : device_(inner, FaultOptions{}),
       slab_(device_, {.capacity = kChunk + kRoom, .chunk = kChunk}),
       host_tier_(slab_),
       filler_(*slab_.allocate(kChunk - Bytes(kRoom.count() / 2))),
       tier_(host_tier_),
-      engine_(device_, tier_, {.timing = timing}) {
+      engine_(device_, tier_, {.timing = timing, .group = group}) {
   for (int i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>(device_, engine_));
 }
 

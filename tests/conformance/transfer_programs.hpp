@@ -24,7 +24,8 @@ namespace spillway::testing {
 class ProgramWorld {
  public:
   /// `workers` programs may run at once, each on a thread, streams and memory of its own.
-  ProgramWorld(Device& inner, int workers, Timing timing);
+  /// `group` is EngineOptions::group; the default makes groups of a few of the programs' buffers.
+  ProgramWorld(Device& inner, int workers, Timing timing, Bytes group = Bytes(7000));
   ~ProgramWorld();
 
   void set_faults(FaultOptions options) { device_.set(std::move(options)); }

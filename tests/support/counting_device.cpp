@@ -45,6 +45,11 @@ class CountingStream final : public Stream {
     ++calls_->copies;
     inner_->copy(to, from, size, kind);
   }
+  void do_copy_batch(std::span<const CopyItem> items, CopyKind kind) override {
+    calls_->copies += items.size();
+    ++calls_->batches;
+    inner_->copy_batch(items, kind);
+  }
   void do_fill(void* to, std::byte value, Bytes size) override { inner_->fill(to, value, size); }
   void do_call(std::string operation, std::function<void()> function) override {
     inner_->call(std::move(operation), std::move(function));

@@ -138,6 +138,16 @@ class FaultyStream final : public Stream {
         return;
     }
   }
+  void do_copy_batch(std::span<const CopyItem> items, CopyKind kind) override {
+    const std::lock_guard lock(device_->mutex_);
+    if (device_->options_.fault) {
+      Stream::do_copy_batch(items, kind);  // One by one, so that some of them can fail.
+      return;
+    }
+    push([copies = std::vector<CopyItem>(items.begin(), items.end()), kind](Stream& inner) {
+      inner.copy_batch(copies, kind);
+    });
+  }
   void do_fill(void* to, std::byte value, Bytes size) override {
     push([=](Stream& inner) { inner.fill(to, value, size); });
   }

@@ -9,11 +9,19 @@ namespace spillway::testing {
 
 class ManualClock final : public Clock {
  public:
-  [[nodiscard]] Nanoseconds now() const noexcept override { return Nanoseconds(now_.load()); }
+  [[nodiscard]] Nanoseconds now() const noexcept override {
+    const Nanoseconds time(now_.load());
+    ++readings_;
+    return time;
+  }
   void advance(Nanoseconds by) noexcept { now_ += by.count(); }
+
+  /// How often the time was asked for: a test can wait until somebody has looked at it.
+  [[nodiscard]] int readings() const noexcept { return readings_; }
 
  private:
   std::atomic<Nanoseconds::rep> now_{0};
+  mutable std::atomic<int> readings_{0};
 };
 
 }  // namespace spillway::testing

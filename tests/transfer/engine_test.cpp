@@ -19,6 +19,7 @@
 #include "support/error_text.hpp"
 #include "support/faulty_device.hpp"
 #include "support/gate.hpp"
+#include "support/manual_clock.hpp"
 
 namespace spillway {
 namespace {
@@ -150,6 +151,7 @@ TEST_F(EngineTest, AFullTierIsAnAnswerAndIsCounted) {
   EXPECT_EQ(engine_.totals().offloads, 1U);
   first.reset();
   EXPECT_TRUE(engine_.offload(source.span(), *compute_));
+  compute_->synchronize();  // It waits for the copy of the ticket that was dropped.
 }
 
 TEST_F(EngineTest, ADroppedTicketMakesItsStreamWaitAndItsBlockIsUsedAgainSafely) {
@@ -230,6 +232,66 @@ TEST_F(EngineTest, OnceWarmItNeverSynchronisesPollsOrMakesAnything) {
   compute_->synchronize();
 }
 
+TEST_F(EngineTest, SmallCopiesTravelTogether) {
+  const testing::DeviceCalls& calls = device_.calls();
+  const DeviceBuffer buffer = filled(1, 64_KiB);
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 16; ++i) tickets.push_back(*engine_.offload(buffer.span(), *compute_));
+  EXPECT_EQ(calls.copies, 16U);  // The group of 1 MiB is full.
+  EXPECT_EQ(calls.batches, 1U);
+  EXPECT_EQ(calls.records, 17U);  // The producer's point for each copy, and one end for all.
+  EXPECT_EQ(calls.waits, 1U);
+  for (Ticket& ticket : tickets) engine_.release(ticket, *compute_);
+  EXPECT_EQ(calls.waits, 2U);  // One wait for all: they end together.
+  const DeviceBuffer destination = device_.allocate(64_KiB * 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    engine_.reload(tickets[i], destination.span().subspan(i * 65536, 65536), *compute_);
+  }
+  EXPECT_EQ(calls.copies, 16U);
+  engine_.ready(tickets[1], *compute_);
+  EXPECT_EQ(calls.copies, 19U);
+  EXPECT_EQ(calls.batches, 2U);
+  compute_->synchronize();
+  EXPECT_TRUE(holds(destination, 1));
+}
+
+TEST_F(EngineTest, AGroupLeavesWhenALargeCopyOrAnotherStreamFollowsOrAtAFlush) {
+  const testing::DeviceCalls& calls = device_.calls();
+  const auto other = device_.make_stream("other");
+  const DeviceBuffer small = filled(1, 4_KiB);
+  const DeviceBuffer large = filled(2, 1_MiB);
+  const Ticket first = *engine_.offload(small.span(), *compute_);
+  EXPECT_EQ(calls.copies, 0U);
+  const Ticket second = *engine_.offload(small.span(), *other);
+  EXPECT_EQ(calls.copies, 1U);
+  const Ticket third = *engine_.offload(large.span(), *other);
+  EXPECT_EQ(calls.copies, 3U);
+  const Ticket fourth = *engine_.offload(small.span(), *other);
+  EXPECT_EQ(calls.copies, 3U);
+  engine_.flush();
+  EXPECT_EQ(calls.copies, 4U);
+  engine_.flush();
+  EXPECT_EQ(calls.copies, 4U);
+  EXPECT_EQ(calls.batches, 0U);  // Every group had one member.
+  device_.synchronize();
+}
+
+TEST_F(EngineTest, ACopyCancelledBeforeItsGroupLeavesIsNeverMade) {
+  const DeviceBuffer small = filled(3, 4_KiB);
+  Ticket kept = *engine_.offload(small.span(), *compute_);
+  { const Ticket cancelled = *engine_.offload(small.span(), *compute_); }
+  EXPECT_EQ(tier_.counts().leases, 1U);
+  engine_.flush();
+  EXPECT_EQ(device_.calls().copies, 1U);
+  engine_.release(kept, *compute_);
+  engine_.reload(kept, small.span(), *compute_);
+  kept = Ticket();
+  EXPECT_EQ(device_.calls().copies, 1U);
+  EXPECT_EQ(tier_.counts().leases, 0U);
+  EXPECT_EQ(slab_.usage().holes, 0U);
+  compute_->synchronize();
+}
+
 TEST_F(EngineTest, WhatItDoesDependsOnlyOnTheCalls) {
   std::vector<std::ptrdiff_t> addresses;
   TracingTier tracing(tier_, [&](const TierEvent& event) {
@@ -272,6 +334,7 @@ TEST_F(EngineTest, TellsWhatIsWrongWithACall) {
             "[reload] a destination of 100 bytes was given for a buffer of 16384; give one of "
             "exactly that size");
   EXPECT_FALSE(ticket.reloading());
+  compute_->synchronize();
 }
 
 /// A pipeline rank's schedule with up to three passes in flight, through both windows.
@@ -378,18 +441,29 @@ TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
   EXPECT_TRUE(engine_.drain_records().empty());
 }
 
-TEST_F(TimedEngineTest, TellsHowLongAStreamStoodStill) {
-  const auto producer = device_.make_stream("producer");
-  const DeviceBuffer source = filled(1);
-  compute_->synchronize();
-  producer->call("slow", [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+TEST(TimedEngine, TellsHowLongAStreamStoodStill) {
+  const auto clock = std::make_shared<testing::ManualClock>();
+  HostDevice device(clock);
+  Slab slab(device, {.capacity = 2_MiB});
+  HostTier tier(slab);
+  TransferEngine engine(device, tier, {.timing = Timing::kOn});
+  const auto producer = device.make_stream("producer");
+  const auto compute = device.make_stream("compute");
+  const DeviceBuffer source = device.allocate(kSize);
+  Gate gate;
+  gate.close(*producer);
   {
-    Ticket ticket = *engine_.offload(source.span(), *producer);
-    engine_.release(ticket, *compute_);
+    Ticket ticket = *engine.offload(source.span(), *producer);
+    const int before = clock->readings();
+    engine.release(ticket, *compute);
+    // The compute stream is at the wait; everybody else stands behind the gate.
+    while (clock->readings() == before) std::this_thread::yield();
+    clock->advance(std::chrono::milliseconds(5));
+    gate.open();
   }
-  const std::vector<TransferRecord> records = engine_.drain_records();
+  const std::vector<TransferRecord> records = engine.drain_records();
   ASSERT_EQ(records.size(), 1U);
-  EXPECT_GE(records[0].out.wait, std::chrono::milliseconds(4));
+  EXPECT_EQ(records[0].out.wait, std::chrono::milliseconds(5));
 }
 
 TEST(EngineFaults, ARefusedOffloadLeavesNothingBehind) {
@@ -419,6 +493,61 @@ TEST(EngineFaults, ARefusedOffloadLeavesNothingBehind) {
   compute->synchronize();
   EXPECT_TRUE(std::all_of(source.span().begin(), source.span().end(),
                           [](std::byte each) { return each == std::byte{2}; }));
+}
+
+TEST(EngineFaults, AGroupThatIsRefusedIsToldToEachOfItsTickets) {
+  HostDevice host;
+  testing::FaultyDevice device(host, {.fault = [](std::uint64_t copy) {
+                                 return copy == 1 ? testing::Fault::kRefuse : testing::Fault::kNone;
+                               }});
+  Slab slab(device, {.capacity = 2_MiB});
+  HostTier host_tier(slab);
+  CountingTier tier(host_tier);
+  TransferEngine engine(device, tier);
+  const auto compute = device.make_stream("compute");
+  const DeviceBuffer source = device.allocate(4_KiB);
+  compute->fill(source.data(), std::byte{5}, 4_KiB);
+  {
+    Ticket first = *engine.offload(source.span(), *compute);
+    Ticket second = *engine.offload(source.span(), *compute);
+    const std::string text = "[copy] refused, as the test wants it";
+    EXPECT_EQ(error_text<DeviceError>([&] { engine.release(first, *compute); }), text);
+    EXPECT_FALSE(first.released());
+    EXPECT_EQ(error_text<DeviceError>([&] { engine.reload(second, source.span(), *compute); }), text);
+  }
+  EXPECT_EQ(tier.counts().leases, 0U);
+  Ticket ticket = *engine.offload(source.span(), *compute);
+  engine.release(ticket, *compute);
+  compute->fill(source.data(), std::byte{0xEE}, 4_KiB);
+  engine.reload(ticket, source.span(), *compute);
+  engine.ready(ticket, *compute);
+  compute->synchronize();
+  EXPECT_EQ(source.span().back(), std::byte{5});
+}
+
+/// A copy of two pieces, of which the second is refused while the first has not begun.
+TEST(EngineFaults, WhatWasQueuedOfARefusedCopyIsWaitedFor) {
+  HostDevice host;
+  testing::FaultyDevice device(host, {.hold_back = 0, .fault = [](std::uint64_t copy) {
+                                        return copy == 2 ? testing::Fault::kRefuse
+                                                         : testing::Fault::kNone;
+                                      }});
+  Slab slab(device, {.capacity = 8_MiB, .chunk = 2_MiB});
+  HostTier tier(slab);
+  TransferEngine engine(device, tier);
+  const auto producer = device.make_stream("producer");
+  const auto slow = device.make_stream("slow");
+  const DeviceBuffer source = device.allocate(3_MiB);
+  const Lease filler = *tier.allocate(1_MiB);
+  Gate gate;
+  gate.close(*slow);
+  const std::optional<Ticket> blocker = engine.offload(source.span().first(1 << 20), *slow);
+  EXPECT_THROW((void)engine.offload(source.span(), *producer), DeviceError);
+  EXPECT_FALSE(producer->query()) << "the producer may overwrite what the first piece still reads";
+  EXPECT_FALSE(tier.allocate(3_MiB)->pending().empty()) << "others may write where it still writes";
+  gate.open();
+  producer->synchronize();
+  slow->synchronize();
 }
 
 TEST(EngineFaults, ACopyThatFailsOnTheWayIsThrownWhereItsResultIsWaitedFor) {

@@ -22,13 +22,15 @@ FaultOptions faults_for(std::uint64_t seed) {
 
 TEST(RandomPrograms, MoveEveryByteRight) {
   HostDevice host;
-  ProgramWorld world(host, 1, Timing::kOff);
-  const std::uint64_t count = scaled_programs(16'000);
-  for (std::uint64_t seed = 0; seed < count && !HasFailure(); ++seed) {
-    world.set_faults(faults_for(seed));
-    world.run(0, seed);
+  for (const Bytes group : {Bytes(0), Bytes(7000), Bytes(1 << 20)}) {
+    ProgramWorld world(host, 1, Timing::kOff, group);
+    const std::uint64_t count = scaled_programs(6'000);
+    for (std::uint64_t seed = 0; seed < count && !HasFailure(); ++seed) {
+      world.set_faults(faults_for(seed));
+      world.run(0, seed);
+    }
+    world.expect_empty();
   }
-  world.expect_empty();
 }
 
 TEST(RandomPrograms, MoveEveryByteRightOnThreadsThatShareAnEngine) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@
 namespace spillway {
 
 enum class CopyKind { kToHost, kToDevice, kOnDevice };
+
+struct CopyItem {
+  void* to = nullptr;
+  const void* from = nullptr;
+  Bytes size;
+};
 
 class Stream {
  public:
@@ -32,6 +39,11 @@ class Stream {
   /// asynchronous on CUDA the host side must lie within one registered range.
   /// Errors: InvalidArgument for a null pointer; nothing is queued then. Zero bytes queue nothing.
   void copy(void* to, const void* from, Bytes size, CopyKind kind);
+
+  /// Queues several copies of one kind at the cost of little more than one. They may run in any
+  /// order among themselves, so none may write what another one reads or writes.
+  /// Errors: as copy(). If the device refuses, some of the copies may have been queued.
+  void copy_batch(std::span<const CopyItem> items, CopyKind kind);
 
   /// Queues setting every byte of a range of device memory to `value`.
   /// Errors: as copy().
@@ -64,6 +76,8 @@ class Stream {
   explicit Stream(std::uint64_t id) noexcept : id_(id) {}
 
   virtual void do_copy(void* to, const void* from, Bytes size, CopyKind kind) = 0;
+  /// `items` are checked and not empty. As it is here: one do_copy() after the other.
+  virtual void do_copy_batch(std::span<const CopyItem> items, CopyKind kind);
   virtual void do_fill(void* to, std::byte value, Bytes size) = 0;
   virtual void do_call(std::string operation, std::function<void()> function) = 0;
   virtual void do_record(Event& event) = 0;

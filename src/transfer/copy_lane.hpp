@@ -1,0 +1,51 @@
+/// One direction of the link: a stream of its own, and the small copies that wait for company
+/// before they are handed to the device together. Internal; every call is made under the engine's
+/// lock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "spillway/core/device.hpp"
+#include "spillway/core/event_pool.hpp"
+#include "ticket_state.hpp"
+
+namespace spillway::detail {
+
+class CopyLane {
+ public:
+  CopyLane(Device& device, EventPool& events, CopyKind kind, Timing timing, Bytes group);
+
+  /// Queues a ticket's copy, whose `partner` and `device` are set. A large one goes to the device at
+  /// once; a small one waits until its group is full, its partner changes, or submit().
+  /// Never throws what the device says: a refused copy has its `error` set when it was submitted.
+  void add(TicketState& state);
+
+  /// Takes a copy that waits for company out again, as if it had never been asked for.
+  void remove(TicketState& state) noexcept;
+
+  /// Hands over what waits for company.
+  void submit();
+
+  [[nodiscard]] Stream& stream() noexcept { return *stream_; }
+
+ private:
+  [[nodiscard]] Copy& copy_of(TicketState& state) const noexcept {
+    return kind_ == CopyKind::kToHost ? state.out : state.back;
+  }
+  void queue_copies();
+  void fail(std::exception_ptr error);
+  [[nodiscard]] EventRef mark();
+
+  EventPool* events_;
+  CopyKind kind_;
+  Timing timing_;
+  Bytes group_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> point_;  // What the group waits for; a queued wait keeps its old point.
+  std::vector<TicketState*> members_;
+  Bytes held_;
+  std::vector<CopyItem> items_;
+};
+
+}  // namespace spillway::detail
