@@ -1,3 +1,7 @@
+# The main function of all test programs, compiled once.
+add_library(spillway_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/support/test_main.cpp")
+target_link_libraries(spillway_test_main PUBLIC GTest::gmock GTest::gtest PRIVATE spillway_warnings)
+
 # spillway_add_test(<name> SOURCES <file>... [DEPS <target>...] [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # A GoogleTest program, one ctest entry, in build/<preset>/bin/tests. It carries the name of its folder as a label
@@ -11,22 +15,20 @@ function(spillway_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/test_main.cpp")
+  add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest spillway_warnings)
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} spillway_test_main spillway_warnings)
 
   set(launcher)
   if(SPILLWAY_SANITIZE STREQUAL "thread")
     set(launcher "${PROJECT_SOURCE_DIR}/scripts/fixed-addresses.sh")
   endif()
-  set(tsan_options
-    "halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan-suppressions.txt")
   add_test(NAME ${name} COMMAND ${launcher} $<TARGET_FILE:${name}>)
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set_tests_properties(${name} PROPERTIES
     LABELS "${folder};${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "TSAN_OPTIONS=${tsan_options};UBSAN_OPTIONS=print_stacktrace=1")
+    ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()

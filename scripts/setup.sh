@@ -51,7 +51,7 @@ install_packages() {
 
   local name prefix
   local -a wanted=() as_root=()
-  say "${#missing[@]} Debian packages are missing:"
+  say "Debian packages that are missing:"
   while read -r name prefix; do
     say "  $name $prefix"
     wanted+=("$name=$prefix*")

@@ -550,6 +550,32 @@ TEST(EngineFaults, WhatWasQueuedOfARefusedCopyIsWaitedFor) {
   slow->synchronize();
 }
 
+TEST(EngineFaults, WhatWasQueuedOfARefusedReloadIsWaitedFor) {
+  HostDevice host;
+  testing::FaultyDevice device(host, {.hold_back = 0, .fault = [](std::uint64_t copy) {
+                                        return copy == 5 ? testing::Fault::kRefuse
+                                                         : testing::Fault::kNone;
+                                      }});
+  Slab slab(device, {.capacity = 8_MiB, .chunk = 2_MiB});
+  HostTier tier(slab);
+  TransferEngine engine(device, tier);
+  const auto consumer = device.make_stream("consumer");
+  const auto slow = device.make_stream("slow");
+  const DeviceBuffer memory = device.allocate(3_MiB);
+  const Lease filler = *tier.allocate(1_MiB);
+  Ticket blocker = *engine.offload(memory.span().first(1 << 20), *consumer);  // Copy 0.
+  Ticket ticket = *engine.offload(memory.span(), *consumer);                  // Copies 1 and 2.
+  Gate gate;
+  gate.close(*slow);
+  engine.reload(blocker, memory.span().first(1 << 20), *slow);  // Copy 3, behind the gate.
+  EXPECT_THROW(engine.reload(ticket, memory.span(), *consumer), DeviceError);
+  EXPECT_FALSE(consumer->query()) << "the consumer may use what copy 4 still writes";
+  EXPECT_THROW(engine.ready(ticket, *consumer), DeviceError);
+  gate.open();
+  consumer->synchronize();
+  slow->synchronize();
+}
+
 TEST(EngineFaults, ACopyThatFailsOnTheWayIsThrownWhereItsResultIsWaitedFor) {
   HostDevice host;
   testing::FaultyDevice device(host, {.fault = [](std::uint64_t copy) {
