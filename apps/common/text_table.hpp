@@ -1,0 +1,39 @@
+/// Rows of words, printed in columns: for a terminal or as Markdown.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace spillway::app {
+
+class TextTable {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit TextTable(std::vector<Column> columns);
+
+  /// Missing cells at the end are empty. Precondition: not more cells than columns.
+  void add(std::vector<std::string> cells);
+
+  /// Columns two spaces apart, each line indented; titles are left out if all are empty.
+  [[nodiscard]] std::string text(std::size_t indent = 0) const;
+  [[nodiscard]] std::string markdown() const;
+
+ private:
+  [[nodiscard]] std::vector<std::size_t> widths() const;
+  [[nodiscard]] std::string line(const std::vector<std::string>& cells,
+                                 const std::vector<std::size_t>& widths, std::size_t indent) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// "55.31": `decimals` digits after the point.
+[[nodiscard]] std::string fixed(double value, int decimals);
+
+}  // namespace spillway::app

@@ -1,0 +1,49 @@
+/// The program `spillway`: one command a file, each adds itself to the command line.
+
+#include <exception>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "common/command_line.hpp"
+#include "doctor.hpp"
+
+namespace {
+
+constexpr const char* kDescription =
+    "Spillway moves buffers between a device and host memory, hidden behind compute: made for the\n"
+    "activations that training saves. This program looks at a machine and says what works on it.\n";
+
+constexpr const char* kFooter =
+    "\nExamples:\n"
+    "  spillway doctor                  what works here, what to change, and how fast the link is\n"
+    "  spillway doctor --json           the same for scripts\n"
+    "  spillway doctor --device cuda:1  look at another GPU\n"
+    "  spillway doctor --help           all options of a command\n"
+    "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
+    "move).\n";
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription, "spillway");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
+  app.require_subcommand(0, 1);
+  spillway::app::Action action = [&app] {
+    std::cout << app.help();
+    return 0;
+  };
+  spillway::app::add_doctor(app, action);
+  if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,55 @@
+/// One number that a benchmark found, and what was wanted of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/spread.hpp"
+
+namespace spillway::bench {
+
+using app::Spread;
+using Json = nlohmann::ordered_json;
+
+/// A number with its unit, as it is printed.
+struct Value {
+  std::string name;
+  std::string unit;
+  int decimals = 2;
+  Spread spread;
+};
+
+struct Wanted {
+  enum class Kind { kAtLeast, kAtMost };
+  Kind kind = Kind::kAtMost;
+  double limit = 0;
+  /// False where the limit is not meant for this run: another device, or too few measurements.
+  bool applies = true;
+};
+
+struct Figure {
+  std::string id;  ///< Its name in JSON; never changes.
+  Value found;     ///< Its name is the figure's text for people.
+  std::optional<Wanted> wanted;
+  std::vector<Value> beside;  ///< What it is to be compared with, or what it is made of.
+};
+
+/// The median decides.
+[[nodiscard]] bool holds(const Wanted& wanted, const Spread& found) noexcept;
+
+/// "ok", "MISSED", "not judged", or nothing where nothing was wanted.
+[[nodiscard]] std::string verdict(const Figure& figure);
+
+/// ">= 97.0 %"
+[[nodiscard]] std::string text_of(const Wanted& wanted, const Value& value);
+/// "98.3 %"
+[[nodiscard]] std::string text_of(const Value& value);
+/// "97.9..98.8", or nothing for a single sample.
+[[nodiscard]] std::string spread_text(const Value& value);
+
+[[nodiscard]] Json to_json(const Figure& figure);
+
+}  // namespace spillway::bench

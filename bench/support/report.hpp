@@ -1,0 +1,30 @@
+/// All figures of one run of a benchmark, in the forms they are kept in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/figure.hpp"
+#include "support/provenance.hpp"
+
+namespace spillway::bench {
+
+struct Report {
+  std::string bench;     ///< "transfer".
+  std::string question;  ///< What the benchmark answers, in one sentence.
+  Provenance made;
+  Json settings = Json::object();
+  std::vector<Figure> figures;
+  std::vector<std::string> notes;  ///< What a reader must know to read the figures right.
+};
+
+[[nodiscard]] std::string to_text(const Report& report);
+[[nodiscard]] std::string to_markdown(const Report& report);
+/// Schema "spillway.bench/1".
+[[nodiscard]] Json to_json(const Report& report);
+
+/// Writes `text` and makes the folders on the way.
+/// Errors: IoError with the path.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace spillway::bench

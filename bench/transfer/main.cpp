@@ -1,0 +1,172 @@
+/// Question: what does the transfer engine cost, compared with what the machine can do at best?
+///
+/// How to read it. Each line is a figure with the value wanted on an H200, the median found, the
+/// spread over all repeats, and what it is to be compared with:
+///   engine / plain       throughput of the engine as a share of plain asynchronous copies of
+///                        locked memory, back to back on one stream a direction. 100 % is perfect.
+///                        "out" and "back" are one direction alone; "both at once" counts one
+///                        direction of two.
+///   host cost            time the calling thread spends on one buffer: offload, release, reload,
+///                        ready and the ticket's end. "As in a step" orders the calls as a step
+///                        does, so small copies travel in groups; "one at a time" allows no groups.
+///                        The bare calls are two copies, four records and four waits on streams.
+///   slab allocate + free one pair on a slab with many live blocks, events attached.
+///   footprint            address range used / bytes live at the peak: 1.00 is no fragmentation.
+///   making memory ready  touching and registering, on the slab's own thread; and how long the
+///                        caller was kept from going on, which must be next to nothing.
+/// Both sides of a comparison run in turns in one process, over the same memory. A missed figure is
+/// printed as MISSED and does not change the exit code; a wrong byte ends the run with an error.
+
+#include <CLI/CLI.hpp>
+
+#include "common/command_line.hpp"
+#include "common/devices.hpp"
+#include "measures.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/memory/host_system.hpp"
+#include "support/report.hpp"
+
+namespace spillway::bench {
+namespace {
+
+using namespace spillway::literals;  // NOLINT(google-build-using-namespace)
+
+constexpr const char* kQuestion =
+    "What does the transfer engine cost, compared with what the machine can do at best?";
+
+struct Options {
+  bool quick = false;
+  app::DeviceChoice device;
+  std::vector<Bytes> sizes;
+  std::optional<Bytes> area;
+  int repeats = 0;
+  std::vector<std::string> only;
+  std::string out;
+  std::string markdown;
+  std::string commit;
+};
+
+const std::vector<std::string> kMeasures = {"throughput", "host-cost", "slab-cost", "footprint",
+                                            "backing"};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_flag("--quick", options.quick, "Small sizes and few repeats: seconds, not judged");
+  app.add_option_function<std::string>(
+         "--device",
+         [&options](const std::string& text) { options.device = app::parse_device(text); },
+         "host, cuda or cuda:N (default: the first GPU, else host)")
+      ->type_name("DEVICE");
+  app.add_option_function<std::vector<std::string>>(
+         "--sizes",
+         [&options](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) options.sizes.push_back(parse_bytes(text));
+         },
+         "Sizes of one copy, such as 64KiB,1MiB,256MiB")
+      ->delimiter(',')
+      ->type_name("SIZE,...");
+  app.add_option_function<std::string>(
+         "--area", [&options](const std::string& text) { options.area = parse_bytes(text); },
+         "Memory that copies walk over; taken twice on the device and twice on the host")
+      ->type_name("SIZE");
+  app.add_option("--repeats", options.repeats, "Measurements of each figure after one warm-up")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--only", options.only,
+                 "Some of: throughput host-cost slab-cost footprint backing")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kMeasures));
+  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
+  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
+  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
+  app.footer(
+      "\nExample: bench_transfer --out bench/results/transfer-h200.json"
+      " --markdown bench/results/transfer-h200.md\n");
+}
+
+/// What was asked for; else what the device allows in reasonable time, within a sixteenth of the
+/// free memory.
+Bytes area_of(const Options& options, const Device& device) {
+  if (options.area) return *options.area;
+  const bool host = device.name() == "host";
+  const Bytes wanted = options.quick ? 32_MiB : (host ? 512_MiB : 4_GiB);
+  return std::min(wanted, round_up(Bytes(available_host_memory().count() / 16), 2_MiB));
+}
+
+std::vector<Bytes> sizes_of(const Options& options, Bytes area) {
+  if (!options.sizes.empty()) return options.sizes;
+  if (options.quick) return {256_KiB, 1_MiB, 4_MiB};
+  std::vector<Bytes> sizes = {64_KiB, 256_KiB, 1_MiB, 4_MiB, 16_MiB, 64_MiB, 256_MiB};
+  std::erase_if(sizes, [area](Bytes size) { return size * 2 > area; });
+  return sizes;
+}
+
+Settings settings_of(const Options& options, const Device& device) {
+  Settings settings;
+  settings.quick = options.quick;
+  settings.area = area_of(options, device);
+  settings.sizes = sizes_of(options, settings.area);
+  settings.repeats = options.repeats > 0 ? options.repeats : (options.quick ? 3 : 7);
+  settings.judge_device = device.name() != "host" && !options.quick;
+  return settings;
+}
+
+std::vector<Figure> measure(const std::string& name, Device& device, const Settings& settings) {
+  if (name == "throughput") return measure_throughput(device, settings);
+  if (name == "host-cost") return measure_host_cost(device, settings);
+  if (name == "slab-cost") return measure_slab_cost(settings);
+  if (name == "footprint") return measure_footprint(settings);
+  return measure_backing(device, settings);
+}
+
+Report run(const Options& options, int argc, char** argv) {
+  const std::unique_ptr<Device> device = app::open_device(options.device);
+  const Settings settings = settings_of(options, *device);
+  Report report;
+  report.bench = "transfer";
+  report.question = kQuestion;
+  report.made = provenance_of(*device, argc, argv, options.commit);
+  report.settings = {{"quick", settings.quick},
+                     {"area_bytes", settings.area.count()},
+                     {"repeats", settings.repeats}};
+  for (const Bytes size : settings.sizes) report.settings["sizes"].push_back(size.count());
+  const std::vector<std::string>& names = options.only.empty() ? kMeasures : options.only;
+  for (const std::string& name : names) {
+    std::cerr << "measuring " << name << " ...\n";
+    for (Figure& figure : measure(name, *device, settings)) {
+      report.figures.push_back(std::move(figure));
+    }
+  }
+  if (!settings.judge_device) {
+    report.notes.emplace_back(
+        "Not judged: what is wanted of a GPU in a full run, which this was not.");
+  }
+  if (std::find(names.begin(), names.end(), "throughput") != names.end()) {
+    report.notes.emplace_back(
+        "A sample of every round's blocks was compared byte by byte: all right.");
+  }
+  return report;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app(std::string(kQuestion) + "\nbench/transfer/main.cpp says how to read the answer.\n",
+               "bench_transfer");
+  Options options;
+  add_options(app, options);
+  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
+  const Report report = run(options, argc, argv);
+  std::cout << to_text(report);
+  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
+  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
+  return 0;
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) {
+  try {
+    return spillway::bench::run_program(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,29 @@
+"""Runs Spillway's programs as a user would. SPILLWAY_BIN names the folder they are in."""
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+BIN = Path(os.environ.get("SPILLWAY_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
+
+
+def run(*words, gpu=False, address_space=None, timeout=240):
+    """The finished process of a program and its arguments. Without `gpu` no GPU is to be seen;
+    `address_space` is the most bytes of addresses it may have."""
+    environment = dict(os.environ)
+    if not gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    program, *arguments = words
+    limit = None
+    if address_space is not None:
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    return subprocess.run(
+        [str(BIN / program), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        preexec_fn=limit,
+    )

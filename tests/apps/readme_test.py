@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""What the README shows is what there is: its C++ is the example's, its links and programs exist."""
+
+import re
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def lines_of(text):
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class Readme(unittest.TestCase):
+    def test_quotes_the_example_that_is_built(self):
+        quoted = re.search(r"```cpp\n(.*?)```", README, re.DOTALL)
+        self.assertIsNotNone(quoted)
+        example = lines_of((ROOT / "examples/01_offload_a_buffer/main.cpp").read_text(encoding="utf-8"))
+        text = "\n".join(example)
+        self.assertIn("\n".join(lines_of(quoted[1])), text)
+
+    def test_links_lead_somewhere(self):
+        for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+            for link in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+                if not link.startswith("http"):
+                    self.assertTrue((document.parent / link).exists(), f"{document.name}: {link}")
+
+    def test_make_targets_exist(self):
+        targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        for target in re.findall(r"^make ([a-z]+)", README, re.MULTILINE):
+            self.assertIn(target, targets)
+
+
+if __name__ == "__main__":
+    unittest.main()
