@@ -1,80 +1,144 @@
 #include "spillway/memory/offset_allocator.hpp"
 
 #include <algorithm>
-#include <iterator>
-#include <memory>
+#include <limits>
+#include <utility>
 
 namespace spillway {
 
 OffsetAllocator::OffsetAllocator(Bytes capacity)
-    : pool_(std::make_unique<std::pmr::unsynchronized_pool_resource>()),
-      by_offset_(pool_.get()),
-      by_size_(pool_.get()),
-      capacity_(round_up(capacity, kBlockAlignment).count()) {}
+    : capacity_(round_up(capacity, kBlockAlignment).count()) {
+  Node& end = nodes_.emplace_back();
+  end.free = true;
+  end.size = std::numeric_limits<std::uint64_t>::max();  // Its limit is the capacity.
+}
 
-std::optional<Extent> OffsetAllocator::allocate(Bytes size) {
+std::optional<Extent> OffsetAllocator::allocate(Bytes size, EventList* pending) {
   if (size.count() > capacity_) return std::nullopt;
-  const std::uint64_t wanted =
-      round_up(std::max(size, Bytes(1)), kBlockAlignment).count();
-  std::optional<Extent> extent = take_hole(wanted);
-  if (!extent) {
-    if (frontier_ > capacity_ || wanted > capacity_ - frontier_) return std::nullopt;
-    extent = Extent{frontier_, wanted};
-    frontier_ += wanted;
-    footprint_ = std::max(footprint_, frontier_);
+  const std::uint64_t wanted = round_up(std::max(size, Bytes(1)), kBlockAlignment).count();
+  std::uint32_t node = end_;
+  if (const Hole* const hole = holes_.find(wanted, capacity_)) {
+    node = hole->node;
+    holes_.remove(nodes_[node].hole);
+  } else if (nodes_[end_].offset > capacity_ || wanted > capacity_ - nodes_[end_].offset) {
+    return std::nullopt;
   }
+  take_stamps(nodes_[node], nodes_[node].offset + wanted, pending);
+  if (nodes_[node].size > wanted) node = cut_front(node, wanted);
+  nodes_[node].free = false;
+  footprint_ = std::max(footprint_, nodes_[end_].offset);
   used_ += wanted;
-  return extent;
+  return Extent{nodes_[node].offset, wanted, node};
 }
 
-std::optional<Extent> OffsetAllocator::take_hole(std::uint64_t size) {
-  auto best = by_size_.lower_bound({size, 0});
-  while (best != by_size_.end() && best->second + size > capacity_) ++best;  // Only after shrink().
-  if (best == by_size_.end()) return std::nullopt;
-  const auto [hole_size, offset] = *best;
-  auto node = by_size_.extract(best);
-  const auto hole = by_offset_.find(offset);
-  if (hole_size == size) {
-    by_offset_.erase(hole);
-    return Extent{offset, size};
-  }
-  // The front is handed out; the nodes of both trees are used again for what remains.
-  auto place = by_offset_.extract(hole);
-  place.key() = offset + size;
-  place.mapped() = hole_size - size;
-  by_offset_.insert(std::move(place));
-  node.value() = {hole_size - size, offset + size};
-  by_size_.insert(std::move(node));
-  return Extent{offset, size};
-}
-
-void OffsetAllocator::free(Extent extent) {
+void OffsetAllocator::free(const Extent& extent, EventList last_users) {
   used_ -= extent.size;
-  const auto next = by_offset_.lower_bound(extent.offset);
-  if (next != by_offset_.end() && next->first == extent.end()) {
-    extent.size += next->second;
-    by_size_.erase({next->second, next->first});
-    by_offset_.erase(next);
+  std::uint32_t node = extent.node;
+  nodes_[node].free = true;
+  add_stamp(nodes_[node], extent.end(), std::move(last_users));
+  const std::uint32_t after = nodes_[node].after;
+  if (nodes_[after].free) {
+    if (after != end_) holes_.remove(nodes_[after].hole);
+    join_with_next(node);
   }
-  const auto after = by_offset_.lower_bound(extent.offset);
-  if (after != by_offset_.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second == extent.offset) {
-      extent = {before->first, before->second + extent.size};
-      by_size_.erase({before->second, before->first});
-      by_offset_.erase(before);
-    }
+  const std::uint32_t before = nodes_[node].before;
+  if (before != kNone && nodes_[before].free) {
+    holes_.remove(nodes_[before].hole);
+    join_with_next(before);
+    node = before;
   }
-  if (extent.end() == frontier_) {
-    frontier_ = extent.offset;
-  } else {
-    add_hole(extent);
+  if (node != end_) {
+    nodes_[node].hole = holes_.add({nodes_[node].size, nodes_[node].offset, node});
   }
 }
 
-void OffsetAllocator::add_hole(Extent extent) {
-  by_offset_.emplace(extent.offset, extent.size);
-  by_size_.emplace(extent.size, extent.offset);
+/// The front of a free part becomes a part of its own; the rest stays where its stamps are.
+std::uint32_t OffsetAllocator::cut_front(std::uint32_t node, std::uint64_t size) {
+  const std::uint32_t front = new_node();
+  Node& rest = nodes_[node];
+  Node& cut = nodes_[front];
+  cut.offset = rest.offset;
+  cut.size = size;
+  cut.before = rest.before;
+  cut.after = node;
+  if (rest.before != kNone) nodes_[rest.before].after = front;
+  rest.before = front;
+  rest.offset += size;
+  if (node != end_) {
+    rest.size -= size;
+    rest.hole = holes_.add({rest.size, rest.offset, node});
+  }
+  return front;
+}
+
+/// Both are free and in no index; `node` becomes the two of them.
+void OffsetAllocator::join_with_next(std::uint32_t node) {
+  const std::uint32_t after = nodes_[node].after;
+  Node& left = nodes_[node];
+  const Node right = nodes_[after];
+  if (left.last_stamp == kNone) {
+    left.first_stamp = right.first_stamp;
+  } else {
+    stamps_[left.last_stamp].next = right.first_stamp;
+  }
+  if (right.last_stamp != kNone) left.last_stamp = right.last_stamp;
+  left.after = right.after;
+  if (right.after != kNone) nodes_[right.after].before = node;
+  if (after == end_) {
+    end_ = node;
+    left.size = right.size;
+  } else {
+    left.size += right.size;
+  }
+  idle_nodes_.push_back(after);
+}
+
+std::uint32_t OffsetAllocator::new_node() {
+  if (idle_nodes_.empty()) {
+    nodes_.emplace_back();
+    return static_cast<std::uint32_t>(nodes_.size() - 1);
+  }
+  const std::uint32_t node = idle_nodes_.back();
+  idle_nodes_.pop_back();
+  nodes_[node] = Node{};
+  return node;
+}
+
+void OffsetAllocator::add_stamp(Node& node, std::uint64_t end, EventList events) {
+  std::uint32_t stamp = 0;
+  if (idle_stamps_.empty()) {
+    stamp = static_cast<std::uint32_t>(stamps_.size());
+    stamps_.emplace_back();
+  } else {
+    stamp = idle_stamps_.back();
+    idle_stamps_.pop_back();
+  }
+  stamps_[stamp].end = end;
+  stamps_[stamp].next = kNone;
+  stamps_[stamp].events = std::move(events);
+  node.first_stamp = stamp;
+  node.last_stamp = stamp;
+}
+
+void OffsetAllocator::take_stamps(Node& node, std::uint64_t end, EventList* pending) {
+  std::uint64_t begin = node.offset;
+  while (node.first_stamp != kNone && begin < end) {
+    Stamp& stamp = stamps_[node.first_stamp];
+    const bool whole = stamp.end <= end;
+    if (pending != nullptr) {
+      if (whole && pending->empty()) {
+        pending->swap(stamp.events);
+      } else {
+        for (const EventRef& event : stamp.events) add_event(*pending, event);
+      }
+    }
+    begin = stamp.end;
+    if (!whole) return;  // The rest of it stays, with its events.
+    stamp.events.clear();
+    idle_stamps_.push_back(node.first_stamp);
+    node.first_stamp = stamp.next;
+    if (node.first_stamp == kNone) node.last_stamp = kNone;
+  }
 }
 
 void OffsetAllocator::shrink(Bytes capacity) noexcept {

@@ -1,7 +1,6 @@
 #include "spillway/memory/slab.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -35,7 +34,6 @@ Slab::Slab(Device& device, SlabOptions options)
       options_(checked(options)),
       range_(options_.capacity),
       allocator_(options_.capacity),
-      stamps_(&stamp_pool_),
       thread_([this] { back_chunks(); }) {
   prepare(options_.prepare);
 }
@@ -56,14 +54,14 @@ std::optional<Lease> Slab::allocate(Bytes size) {
 
 std::optional<Block> Slab::take(Bytes size) {
   std::unique_lock lock(mutex_);
-  const std::optional<Extent> extent = allocator_.allocate(size);
-  if (!extent) return std::nullopt;
   Block block;
+  const std::optional<Extent> extent = allocator_.allocate(size, &block.pending);
+  if (!extent) return std::nullopt;
   block.data = range_.data() + extent->offset;
   block.size = size;
+  block.node = extent->node;
   block.chunks = range_.data();
   block.chunk = options_.chunk;
-  block.pending = collect_stamps(*extent);
   // Half a chunk ahead, so that the next allocations find their chunk ready.
   want(Bytes(extent->end() + options_.chunk.count() / 2));
   if (Bytes(extent->end()) > backed_ && !wait_until_backed(lock, Bytes(extent->end()))) {
@@ -77,34 +75,9 @@ std::optional<Block> Slab::take(Bytes size) {
 void Slab::put(Block block) noexcept {
   const std::lock_guard lock(mutex_);
   const Extent extent{static_cast<std::uint64_t>(block.data - range_.data()),
-                      round_up(std::max(block.size, Bytes(1)), kBlockAlignment).count()};
-  if (!block.pending.empty()) {
-    stamps_.emplace(extent.offset, Stamp{extent.end(), std::move(block.pending)});
-  }
-  allocator_.free(extent);
-}
-
-EventList Slab::collect_stamps(Extent extent) {
-  EventList events;
-  auto stamp = stamps_.upper_bound(extent.offset);
-  if (stamp != stamps_.begin() && std::prev(stamp)->second.end > extent.offset) --stamp;
-  while (stamp != stamps_.end() && stamp->first < extent.end()) {
-    const std::uint64_t begin = stamp->first;
-    auto node = stamps_.extract(stamp++);
-    Stamp& found = node.mapped();
-    if (found.end > extent.end()) {
-      stamp = stamps_.emplace(extent.end(), Stamp{found.end, found.events}).first;
-    }
-    if (begin < extent.offset) {
-      stamps_.emplace(begin, Stamp{extent.offset, found.events});
-    }
-    if (events.empty()) {
-      events = std::move(found.events);
-    } else {
-      for (EventRef& event : found.events) add_event(events, std::move(event));
-    }
-  }
-  return events;
+                      round_up(std::max(block.size, Bytes(1)), kBlockAlignment).count(),
+                      block.node};
+  allocator_.free(extent, std::move(block.pending));
 }
 
 void Slab::prepare(Bytes size) {

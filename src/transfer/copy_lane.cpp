@@ -60,7 +60,7 @@ void CopyLane::queue_copies() {
   for (TicketState* member : members_) {
     if (kind_ == CopyKind::kToHost) {
       member->lease.acquire(*stream_);
-    } else {
+    } else if (!member->back.out_implied) {
       stream_->wait(*member->out.done);
     }
     std::byte* const device = copy_of(*member).device;

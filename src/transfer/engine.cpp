@@ -77,6 +77,7 @@ void TransferEngine::release(Ticket& ticket, Stream& consumer) {
   throw_if_refused(state.out);
   wait_for(consumer, state.out.done, state.out.times);
   state.out.settled = true;
+  state.out.waited_by = &consumer;
   state.released = true;
 }
 
@@ -99,6 +100,7 @@ void TransferEngine::reload(Ticket& ticket, std::span<std::byte> destination, St
   state.back = Copy{};
   state.back.partner = &consumer;
   state.back.device = destination.data();
+  state.back.out_implied = state.out.waited_by == &consumer;
   state.back.times.queued = clock_.now() - epoch_time_;
   state.reloading = true;
   back_->add(state);

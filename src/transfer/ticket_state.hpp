@@ -29,6 +29,8 @@ struct Copy {
   EventRef done;                // Null: there is no copy, or it waits for company.
   bool waiting = false;         // For company, in its lane.
   bool settled = false;         // The partner's stream waits for it already.
+  Stream* waited_by = nullptr;  // Of a copy out: the stream given to release().
+  bool out_implied = false;     // Of a copy back: its partner has waited for the copy out.
   bool lost = false;            // Some of it may run, and no event says when it is over.
   std::exception_ptr error;     // The device refused it.
   CopyTimes times;

@@ -16,19 +16,15 @@
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/event.hpp"
 #include "spillway/core/stream.hpp"
+#include "spillway/memory/event_list.hpp"
 
 namespace spillway {
-
-/// Events of the last users of a block, at most one a stream.
-using EventList = std::vector<EventRef>;
-
-/// Adds `event` unless the list has the same or a later point of that stream; drops an earlier one.
-void add_event(EventList& list, EventRef event);
 
 /// A block as tiers and their wrappers pass it on. A value without an owner: see Lease.
 struct Block {
   std::byte* data = nullptr;
   Bytes size;
+  std::uint32_t node = 0;  ///< For the slab.
   /// The range of host memory that one copy may not cross: chunk k begins at `chunks + k * chunk`.
   std::byte* chunks = nullptr;
   Bytes chunk;

@@ -1,19 +1,21 @@
-/// Hands out parts of a range of numbers; knows nothing of memory. Best fit, exact sizes (rounded up
-/// to 512 bytes), free neighbours joined at once; every operation is O(log holes).
+/// Hands out parts of a range of numbers; knows nothing of memory. Best fit (the lowest of equal
+/// ones), exact sizes (rounded up to 512 bytes), free neighbours joined at once. Every operation is
+/// O(log holes).
+///
+/// Each part that is freed keeps the events of its last users, and gives them to whoever is handed
+/// any of it: exactly those of the parts that the new one covers.
 ///
 /// What it hands out depends only on the sequence of calls. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <memory_resource>
 #include <optional>
-#include <set>
-#include <utility>
+#include <vector>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/memory/event_list.hpp"
+#include "spillway/memory/hole_index.hpp"
 
 namespace spillway {
 
@@ -23,9 +25,12 @@ inline constexpr Bytes kBlockAlignment{512};
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
+  std::uint32_t node = 0;  ///< For the allocator, which finds the neighbours by it.
 
   [[nodiscard]] std::uint64_t end() const noexcept { return offset + size; }
-  friend bool operator==(const Extent&, const Extent&) = default;
+  friend bool operator==(const Extent& a, const Extent& b) noexcept {
+    return a.offset == b.offset && a.size == b.size;
+  }
 };
 
 class OffsetAllocator {
@@ -34,11 +39,12 @@ class OffsetAllocator {
   explicit OffsetAllocator(Bytes capacity);
 
   /// The smallest hole that fits, or the free end of the range; nothing if there is no room. A size
-  /// of zero takes one unit, so that every extent has an offset of its own.
-  [[nodiscard]] std::optional<Extent> allocate(Bytes size);
+  /// of zero takes one unit, so that every extent has an offset of its own. The events of the parts
+  /// it covers are added to `pending`, if one is given, and are forgotten here.
+  [[nodiscard]] std::optional<Extent> allocate(Bytes size, EventList* pending = nullptr);
 
   /// Precondition: `extent` came from allocate() and was not freed since.
-  void free(Extent extent);
+  void free(const Extent& extent, EventList last_users = {});
 
   /// Makes the range shorter. Extents beyond the new end stay valid; nothing new is handed out there.
   void shrink(Bytes capacity) noexcept;
@@ -46,25 +52,46 @@ class OffsetAllocator {
   [[nodiscard]] Bytes capacity() const noexcept { return Bytes(capacity_); }
   [[nodiscard]] Bytes used() const noexcept { return Bytes(used_); }
   /// The end of the highest extent in use now.
-  [[nodiscard]] Bytes frontier() const noexcept { return Bytes(frontier_); }
+  [[nodiscard]] Bytes frontier() const noexcept { return Bytes(nodes_[end_].offset); }
   /// The highest frontier ever: how much of the range has been touched.
   [[nodiscard]] Bytes footprint() const noexcept { return Bytes(footprint_); }
   /// Free parts below the frontier. None, with nothing used, means all is one block again.
-  [[nodiscard]] std::size_t holes() const noexcept { return by_offset_.size(); }
+  [[nodiscard]] std::size_t holes() const noexcept { return holes_.size(); }
 
  private:
-  [[nodiscard]] std::optional<Extent> take_hole(std::uint64_t size);
-  void add_hole(Extent extent);
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  using ByOffset = std::pmr::map<std::uint64_t, std::uint64_t>;              // offset -> size
-  using BySize = std::pmr::set<std::pair<std::uint64_t, std::uint64_t>>;     // (size, offset)
+  /// A part in the order of addresses, in use or free. The last one is the free end of the range.
+  struct Node {
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+    std::uint32_t before = kNone;
+    std::uint32_t after = kNone;
+    bool free = false;
+    HoleIndex::Place hole{};            // Of a free part that is not the end.
+    std::uint32_t first_stamp = kNone;  // A free part's stamps, in the order of addresses.
+    std::uint32_t last_stamp = kNone;
+  };
+  /// Up to `end`, from where the stamp before ends: who used this part last.
+  struct Stamp {
+    std::uint64_t end = 0;
+    std::uint32_t next = kNone;
+    EventList events;
+  };
 
-  // Nodes come from this pool: after the first steps no call reaches the heap.
-  std::unique_ptr<std::pmr::memory_resource> pool_;
-  ByOffset by_offset_;
-  BySize by_size_;
+  [[nodiscard]] std::uint32_t new_node();
+  void join_with_next(std::uint32_t node);
+  [[nodiscard]] std::uint32_t cut_front(std::uint32_t node, std::uint64_t size);
+  void add_stamp(Node& node, std::uint64_t end, EventList events);
+  void take_stamps(Node& node, std::uint64_t end, EventList* pending);
+
+  HoleIndex holes_;
+  std::vector<Node> nodes_;
+  std::vector<std::uint32_t> idle_nodes_;
+  std::vector<Stamp> stamps_;
+  std::vector<std::uint32_t> idle_stamps_;
+  std::uint32_t end_ = 0;  // The node that is the free end of the range.
   std::uint64_t capacity_;
-  std::uint64_t frontier_ = 0;
   std::uint64_t footprint_ = 0;
   std::uint64_t used_ = 0;
 };

@@ -14,8 +14,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <map>
-#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -80,17 +78,10 @@ class Slab final : public LeaseHome {
   void put(Block block) noexcept override;
 
  private:
-  /// A free part that somebody's queued work may still use.
-  struct Stamp {
-    std::uint64_t end = 0;
-    EventList events;
-  };
-
   void want(Bytes end);
   void back_chunks();
   void make_ready(Bytes from, Bytes to);
   [[nodiscard]] bool wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end);
-  [[nodiscard]] EventList collect_stamps(Extent extent);
 
   Device* device_;
   SlabOptions options_;
@@ -100,8 +91,6 @@ class Slab final : public LeaseHome {
   std::condition_variable work_;    // For the background thread: more to back, or stop.
   std::condition_variable backed_changed_;
   OffsetAllocator allocator_;
-  std::pmr::unsynchronized_pool_resource stamp_pool_;
-  std::pmr::map<std::uint64_t, Stamp> stamps_;  // By offset; they do not overlap.
   Bytes peak_;
   Bytes wanted_;
   Bytes backed_;

@@ -54,7 +54,7 @@ struct EngineOptions {
   Timing timing = Timing::kOff;
   /// A group of small copies is full at this size; copies of up to half of it are small. Zero: every
   /// copy goes alone.
-  Bytes group{1 << 20};
+  Bytes group{8 << 20};
 };
 
 class TransferEngine {

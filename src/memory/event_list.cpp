@@ -1,4 +1,6 @@
-#include "spillway/memory/lease.hpp"
+#include "spillway/memory/event_list.hpp"
+
+#include <utility>
 
 namespace spillway {
 
