@@ -14,8 +14,8 @@ HostRegistration::~HostRegistration() {
 
 DeviceBuffer Device::allocate(Bytes size) {
   if (size == Bytes(0)) {
-    throw InvalidArgument("allocate",
-                          "a buffer of 0 bytes was asked for on " + name() + "; ask for at least 1");
+    throw InvalidArgument(
+        "allocate", "a buffer of 0 bytes was asked for on " + name() + "; ask for at least 1");
   }
   return {*this, do_allocate(size), size};
 }

@@ -61,16 +61,13 @@ class HostStream final : public Stream {
     queue_->run("copy", [to, from, size] { std::memcpy(to, from, size.count()); });
   }
   void do_fill(void* to, std::byte value, Bytes size) override {
-    queue_->run("fill", [to, value, size] {
-      std::memset(to, std::to_integer<int>(value), size.count());
-    });
+    queue_->run("fill",
+                [to, value, size] { std::memset(to, std::to_integer<int>(value), size.count()); });
   }
   void do_call(std::string operation, std::function<void()> function) override {
     queue_->run(std::move(operation), std::move(function));
   }
-  void do_record(Event& event) override {
-    dynamic_cast<HostEvent&>(event).set(queue_->record());
-  }
+  void do_record(Event& event) override { dynamic_cast<HostEvent&>(event).set(queue_->record()); }
   void do_wait(const Event& event) override {
     queue_->wait(dynamic_cast<const HostEvent&>(event).recorded());
   }

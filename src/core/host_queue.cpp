@@ -99,7 +99,8 @@ void HostQueue::execute(Task& task) {
     try {
       task.function();
     } catch (const std::exception& cause) {
-      fail(std::make_shared<HostFailure>(HostFailure{task.operation, place() + ": " + cause.what()}));
+      fail(std::make_shared<HostFailure>(
+          HostFailure{task.operation, place() + ": " + cause.what()}));
     } catch (...) {
       fail(std::make_shared<HostFailure>(
           HostFailure{task.operation, place() + " with an unknown error"}));

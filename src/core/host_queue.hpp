@@ -15,8 +15,8 @@
 
 namespace spillway {
 
-/// What went wrong first on a queue. A value shared between threads, made into an exception where it
-/// is thrown: a thread sanitizer cannot follow an exception object through threads.
+/// What went wrong first on a queue. A value shared between threads, made into an exception where
+/// it is thrown: a thread sanitizer cannot follow an exception object through threads.
 struct HostFailure {
   std::string operation;
   std::string detail;

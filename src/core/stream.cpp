@@ -10,9 +10,8 @@ namespace {
 
 void require_pointers(const CopyItem& item) {
   if (item.to != nullptr && item.from != nullptr) return;
-  throw InvalidArgument("copy",
-                        std::string(item.to == nullptr ? "the destination" : "the source") +
-                            " of a copy of " + to_string(item.size) + " is null");
+  throw InvalidArgument("copy", std::string(item.to == nullptr ? "the destination" : "the source") +
+                                    " of a copy of " + to_string(item.size) + " is null");
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ void check(cudaError_t code, std::string_view operation, int device) {
   if (code == cudaErrorMemoryAllocation) {
     throw OutOfMemory(operation, found + "; lower the budget or free device memory");
   }
-  throw DeviceError(operation, found + "; errors of kernels queued before show up here too: run "
-                                       "with CUDA_LAUNCH_BLOCKING=1 to find the first one");
+  throw DeviceError(operation, found +
+                                   "; errors of kernels queued before show up here too: run "
+                                   "with CUDA_LAUNCH_BLOCKING=1 to find the first one");
 }
 
 }  // namespace spillway::detail

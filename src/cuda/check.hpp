@@ -1,9 +1,9 @@
 /// Turning CUDA's return codes into errors, and minding the current device; internal.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <string_view>
+
+#include <cuda_runtime_api.h>
 
 namespace spillway::detail {
 

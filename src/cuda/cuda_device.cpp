@@ -1,13 +1,13 @@
 #include "spillway/cuda/cuda_device.hpp"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cctype>
 #include <fstream>
 #include <utility>
+
+#include <cuda_runtime_api.h>
 
 #include "check.hpp"
 #include "cuda_event.hpp"
@@ -71,18 +71,17 @@ CudaDevice::CudaDevice(int index) : state_(std::make_unique<State>()) {
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    throw InvalidArgument("cuda", "device " + std::to_string(index) +
-                                      " wanted, but there is no CUDA device (" +
-                                      (code != cudaSuccess ? cudaGetErrorString(code)
-                                                           : "the driver lists none") +
-                                      "); run `spillway doctor`, or use the host device");
+    throw InvalidArgument(
+        "cuda", "device " + std::to_string(index) + " wanted, but there is no CUDA device (" +
+                    (code != cudaSuccess ? cudaGetErrorString(code) : "the driver lists none") +
+                    "); run `spillway doctor`, or use the host device");
   }
   if (index < 0 || index >= count) {
-    throw InvalidArgument("cuda", "device " + std::to_string(index) + " wanted, but there " +
-                                      (count == 1 ? "is only device 0"
-                                                  : "are only devices 0 to " +
-                                                        std::to_string(count - 1)) +
-                                      "; choose one of these");
+    throw InvalidArgument("cuda",
+                          "device " + std::to_string(index) + " wanted, but there " +
+                              (count == 1 ? "is only device 0"
+                                          : "are only devices 0 to " + std::to_string(count - 1)) +
+                              "; choose one of these");
   }
   state_->index = index;
 }

@@ -1,12 +1,12 @@
 /// Internal to the CUDA device.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include <cuda_runtime_api.h>
 
 #include "spillway/core/stream.hpp"
 

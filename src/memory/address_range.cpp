@@ -1,12 +1,12 @@
 #include "spillway/memory/address_range.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <sys/mman.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
@@ -63,8 +63,8 @@ std::span<std::byte> AddressRange::commit(Bytes from, Bytes to, std::optional<in
   }
   std::byte* const data = data_ + from.count();
   if (::mprotect(data, size.count(), PROT_READ | PROT_WRITE) != 0) {
-    throw OutOfMemory("slab", "the system refused " + to_string(size) +
-                                  " of host memory; lower the host limit");
+    throw OutOfMemory(
+        "slab", "the system refused " + to_string(size) + " of host memory; lower the host limit");
   }
   // Refused where the kernel has no huge pages; small pages work too, only slower.
   (void)::madvise(data, size.count(), MADV_HUGEPAGE);

@@ -1,14 +1,14 @@
 #include "spillway/memory/host_system.hpp"
 
-#include <dlfcn.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <limits>
 #include <sstream>
 #include <string_view>
+
+#include <dlfcn.h>
+#include <sys/resource.h>
 
 namespace spillway {
 namespace {

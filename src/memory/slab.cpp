@@ -12,9 +12,10 @@ namespace {
 
 SlabOptions checked(SlabOptions options) {
   if (options.capacity == Bytes(0)) {
-    throw InvalidArgument("slab",
-                          "a capacity of 0 bytes was asked for; give the host memory that offloaded "
-                          "buffers may take, such as \"64 GiB\"");
+    throw InvalidArgument(
+        "slab",
+        "a capacity of 0 bytes was asked for; give the host memory that offloaded "
+        "buffers may take, such as \"64 GiB\"");
   }
   if (options.chunk == Bytes(0) || options.chunk.count() % kHugePage.count() != 0) {
     throw InvalidArgument("slab", "chunks of " + to_string(options.chunk) +
@@ -139,12 +140,12 @@ void Slab::make_ready(Bytes from, Bytes to) {
   } catch (const Error& cause) {
     range_.decommit(from, to);
     const std::optional<Bytes> limit = lock_limit();
-    throw OutOfMemory(
-        "slab", "cannot lock " + to_string(to - from) + " of host memory after the first " +
-                    to_string(from) + ": " + cause.what() + "; " +
-                    (limit ? "this process may lock " + to_string(*limit) +
-                                 ": raise that (ulimit -l) or lower the host limit"
-                           : "lower the host limit or close other programs"));
+    throw OutOfMemory("slab", "cannot lock " + to_string(to - from) +
+                                  " of host memory after the first " + to_string(from) + ": " +
+                                  cause.what() + "; " +
+                                  (limit ? "this process may lock " + to_string(*limit) +
+                                               ": raise that (ulimit -l) or lower the host limit"
+                                         : "lower the host limit or close other programs"));
   }
 }
 

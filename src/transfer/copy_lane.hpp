@@ -16,8 +16,8 @@ class CopyLane {
  public:
   CopyLane(Device& device, EventPool& events, CopyKind kind, Timing timing, Bytes group);
 
-  /// Queues a ticket's copy, whose `partner` and `device` are set. A large one goes to the device at
-  /// once; a small one waits until its group is full, its partner changes, or submit().
+  /// Queues a ticket's copy, whose `partner` and `device` are set. A large one goes to the device
+  /// at once; a small one waits until its group is full, its partner changes, or submit().
   /// Never throws what the device says: a refused copy has its `error` set when it was submitted.
   void add(TicketState& state);
 

@@ -42,8 +42,7 @@ TransferEngine::~TransferEngine() {
   }
 }
 
-std::optional<Ticket> TransferEngine::offload(std::span<const std::byte> source,
-                                              Stream& producer) {
+std::optional<Ticket> TransferEngine::offload(std::span<const std::byte> source, Stream& producer) {
   if (source.empty()) throw InvalidArgument("offload", "the source has 0 bytes; keep it instead");
   const std::lock_guard lock(mutex_);
   throw_deferred();

@@ -35,13 +35,14 @@ TEST_P(DeviceConformance, AStreamRunsItsWorkInOrder) {
   const RegisteredMemory result(device(), kSize * 3);
   for (int i = 0; i < 3; ++i) {
     stream->fill(buffer.data(), std::byte(i + 1), kSize);
-    stream->copy(result.data() + static_cast<std::uint64_t>(i) * kSize.count(), buffer.data(), kSize,
-                 CopyKind::kToHost);
+    stream->copy(result.data() + static_cast<std::uint64_t>(i) * kSize.count(), buffer.data(),
+                 kSize, CopyKind::kToHost);
   }
   stream->synchronize();
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(all_equal(
-        result.span().subspan(static_cast<std::uint64_t>(i) * kSize.count(), kSize.count()), i + 1));
+        result.span().subspan(static_cast<std::uint64_t>(i) * kSize.count(), kSize.count()),
+        i + 1));
   }
 }
 

@@ -2,12 +2,12 @@
 ///   INSTANTIATE_TEST_SUITE_P(Host, DeviceConformance, Values(DeviceCase{...}), case_name);
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "spillway/core/device.hpp"
 

@@ -87,7 +87,7 @@ TEST_P(TierConformance, HoldsUnderRandomCalls) {
     Lease lease;
     int pattern = 0;
   };
-  std::map<std::byte*, Held> live;                       // The model: by address.
+  std::map<std::byte*, Held> live;                           // The model: by address.
   std::map<std::byte*, std::pair<Bytes, EventRef>> retired;  // Free parts and who still reads them.
   std::mt19937_64 random(20240229);
 
@@ -135,9 +135,8 @@ TEST_P(TierConformance, HoldsUnderRandomCalls) {
     auto chosen = std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
     Held held = std::move(chosen->second);
     live.erase(chosen);
-    ASSERT_TRUE(std::all_of(held.lease.span().begin(), held.lease.span().end(), [&](std::byte b) {
-      return std::to_integer<int>(b) == held.pattern;
-    }));
+    ASSERT_TRUE(std::all_of(held.lease.span().begin(), held.lease.span().end(),
+                            [&](std::byte b) { return std::to_integer<int>(b) == held.pattern; }));
     if (random() % 2 == 0) {
       const EventRef event = pool.take();
       streams[random() % streams.size()]->record(*event);

@@ -2,12 +2,12 @@
 /// and instantiate with a TierCase for each.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "spillway/core/device.hpp"
 #include "spillway/memory/tier.hpp"

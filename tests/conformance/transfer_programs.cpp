@@ -1,11 +1,11 @@
 #include "conformance/transfer_programs.hpp"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
 
@@ -27,7 +27,7 @@ struct Value {
   Bytes size;
   std::byte front{};
   std::byte back{};
-  int slot = -1;       // Where it stands on the device, or -1.
+  int slot = -1;  // Where it stands on the device, or -1.
   Ticket ticket;
   int reload_slot = -1;
   int reload_stream = -1;
@@ -257,10 +257,10 @@ bool ProgramWorld::Worker::run(std::uint64_t seed, bool may_fail) {
     owner.push_back(any_stream());
   }
   using Step = void (Worker::*)();
-  constexpr Step kSteps[] = {&Worker::make,   &Worker::make,   &Worker::offload, &Worker::offload,
-                             &Worker::release, &Worker::release, &Worker::reload,  &Worker::reload,
-                             &Worker::ready,  &Worker::ready,  &Worker::check_in_place,
-                             &Worker::drop};
+  constexpr Step kSteps[] = {&Worker::make,    &Worker::make,           &Worker::offload,
+                             &Worker::offload, &Worker::release,        &Worker::release,
+                             &Worker::reload,  &Worker::reload,         &Worker::ready,
+                             &Worker::ready,   &Worker::check_in_place, &Worker::drop};
   const std::uint64_t length = 20 + pick(40);
   for (std::uint64_t i = 0; i < length; ++i) (this->*kSteps[pick(std::size(kSteps))])();
   while (!values.empty()) drop();

@@ -1,8 +1,8 @@
 /// Random programs of offload, release, reload, ready and cancel over several streams, on a device
 /// that behaves as badly as it may, with every byte checked. A program is a function of its seed.
 ///
-/// What makes a race visible: a part of device memory is overwritten, on the stream that owns it, in
-/// the very moment the engine's contract says that it may be.
+/// What makes a race visible: a part of device memory is overwritten, on the stream that owns it,
+/// in the very moment the engine's contract says that it may be.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class ProgramWorld {
 
   void set_faults(FaultOptions options) { device_.set(std::move(options)); }
 
-  /// Runs one program as `worker` to its end and checks it with EXPECTs. `may_fail`: an error at the
-  /// end is an answer too, and then nothing more is checked. Returns whether there was one.
+  /// Runs one program as `worker` to its end and checks it with EXPECTs. `may_fail`: an error at
+  /// the end is an answer too, and then nothing more is checked. Returns whether there was one.
   bool run(int worker, std::uint64_t seed, bool may_fail = false);
 
   /// Nothing is held any more, in the tier and in the slab. Call when no program runs.

@@ -42,20 +42,19 @@ struct Refused {
 };
 
 TEST(BytesText, SaysWhatIsWrongAndWhere) {
-  for (const Refused& each :
-       {Refused{"", "there is no number at character 1"},
-        {"   ", "there is no number at character 4"},
-        {"lots", "a number was expected at character 1"},
-        {"-1 GiB", "a size cannot be negative at character 1"},
-        {"8 GiX", "unknown unit \"GiX\" at character 3"},
-        {"8 G", "unknown unit \"G\" at character 3"},
-        {"1. GB", "digits were expected after the point at character 3"},
-        {"1.1234567 GB", "more than six decimals at character 9"},
-        {"8 GiB!", "unexpected \"!\" at character 6"},
-        {"8 GiB 2", "unexpected \"2\" at character 7"},
-        {"1,5 GB", "unexpected \",\" at character 2"},
-        {"18446744073709551616", "the number is too large at character 1"},
-        {"17000000 TiB", "the number is too large at character 1"}}) {
+  for (const Refused& each : {Refused{"", "there is no number at character 1"},
+                              {"   ", "there is no number at character 4"},
+                              {"lots", "a number was expected at character 1"},
+                              {"-1 GiB", "a size cannot be negative at character 1"},
+                              {"8 GiX", "unknown unit \"GiX\" at character 3"},
+                              {"8 G", "unknown unit \"G\" at character 3"},
+                              {"1. GB", "digits were expected after the point at character 3"},
+                              {"1.1234567 GB", "more than six decimals at character 9"},
+                              {"8 GiB!", "unexpected \"!\" at character 6"},
+                              {"8 GiB 2", "unexpected \"2\" at character 7"},
+                              {"1,5 GB", "unexpected \",\" at character 2"},
+                              {"18446744073709551616", "the number is too large at character 1"},
+                              {"17000000 TiB", "the number is too large at character 1"}}) {
     EXPECT_EQ(error_text<InvalidArgument>([&] { (void)parse_bytes(each.text); }),
               std::string("[bytes] cannot read \"") + each.text + "\" as a size: " + each.reason +
                   "; write a number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or "

@@ -1,8 +1,8 @@
 #include "spillway/core/event_pool.hpp"
 
-#include <gtest/gtest.h>
-
 #include <optional>
+
+#include <gtest/gtest.h>
 
 #include "spillway/core/host_device.hpp"
 

@@ -33,10 +33,10 @@ std::shared_ptr<Device> wrapped(Arguments... arguments) {
 
 INSTANTIATE_TEST_SUITE_P(
     Host, DeviceConformance,
-    ::testing::Values(
-        DeviceCase{"Host", [] { return std::make_shared<HostDevice>(); }},
-        DeviceCase{"Counting", [] { return wrapped<CountingDevice>(); }},
-        DeviceCase{"Faulty", [] { return wrapped<FaultyDevice>(testing::FaultOptions{}); }}),
+    ::testing::Values(DeviceCase{"Host", [] { return std::make_shared<HostDevice>(); }},
+                      DeviceCase{"Counting", [] { return wrapped<CountingDevice>(); }},
+                      DeviceCase{"Faulty",
+                                 [] { return wrapped<FaultyDevice>(testing::FaultOptions{}); }}),
     testing::case_name);
 
 TEST(HostDevice, StampsEventsWithItsClock) {
@@ -108,13 +108,11 @@ TEST(FaultyDevice, HoldsWorkBackUntilSomebodyWaitsForIt) {
 
 TEST(FaultyDevice, FailsTheCopiesItIsToldToFail) {
   HostDevice host;
-  FaultyDevice device(host, {.seed = 1,
-                             .fault =
-                                 [](std::uint64_t copy) {
-                                   return copy == 1   ? testing::Fault::kRefuse
-                                          : copy == 2 ? testing::Fault::kFailLater
-                                                      : testing::Fault::kNone;
-                                 }});
+  FaultyDevice device(host, {.seed = 1, .fault = [](std::uint64_t copy) {
+                               return copy == 1   ? testing::Fault::kRefuse
+                                      : copy == 2 ? testing::Fault::kFailLater
+                                                  : testing::Fault::kNone;
+                             }});
   const auto stream = device.make_stream("s");
   std::byte from{5};
   std::byte to{0};

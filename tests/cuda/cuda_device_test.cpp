@@ -15,11 +15,11 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::DeviceCase;
 using testing::DeviceConformance;
 using testing::error_text;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 bool has_device() { return !cuda_system().devices.empty(); }
 
@@ -42,13 +42,15 @@ DeviceCase cuda_case(std::string name, std::function<std::shared_ptr<Device>()> 
 
 INSTANTIATE_TEST_SUITE_P(
     Cuda, DeviceConformance,
-    ::testing::Values(
-        cuda_case("Cuda",
-                  []() -> std::shared_ptr<Device> {
-                    return has_device() ? std::make_shared<CudaDevice>(0) : nullptr;
-                  }),
-        cuda_case("Counting", [] { return wrapped<testing::CountingDevice>(); }),
-        cuda_case("Faulty", [] { return wrapped<testing::FaultyDevice>(testing::FaultOptions{}); })),
+    ::testing::Values(cuda_case("Cuda",
+                                []() -> std::shared_ptr<Device> {
+                                  return has_device() ? std::make_shared<CudaDevice>(0) : nullptr;
+                                }),
+                      cuda_case("Counting", [] { return wrapped<testing::CountingDevice>(); }),
+                      cuda_case("Faulty",
+                                [] {
+                                  return wrapped<testing::FaultyDevice>(testing::FaultOptions{});
+                                })),
     testing::case_name);
 
 TEST(CudaSystem, SaysWhyThereIsNoDeviceOrDescribesThem) {
@@ -72,9 +74,10 @@ TEST(CudaDevice, SaysWhichDevicesThereAreWhenTheWantedOneIsNotThere) {
     EXPECT_THAT(error_text<InvalidArgument>([] { const CudaDevice device(-1); }),
                 StartsWith("[cuda] device -1 wanted, but there "));
   } else {
-    EXPECT_THAT(error_text<InvalidArgument>([] { const CudaDevice device(0); }),
-                ::testing::AllOf(StartsWith("[cuda] device 0 wanted, but there is no CUDA device ("),
-                                 HasSubstr("spillway doctor"), HasSubstr("use the host device")));
+    EXPECT_THAT(
+        error_text<InvalidArgument>([] { const CudaDevice device(0); }),
+        ::testing::AllOf(StartsWith("[cuda] device 0 wanted, but there is no CUDA device ("),
+                         HasSubstr("spillway doctor"), HasSubstr("use the host device")));
   }
 }
 
@@ -102,9 +105,8 @@ TEST_F(CudaDeviceTest, RefusesACopyAcrossSeparatelyRegisteredMemory) {
       static_cast<std::byte*>(std::aligned_alloc(4096, 8192)), &std::free);
   const HostRegistration low = device.register_host({memory.get(), 4096});
   const HostRegistration high = device.register_host({memory.get() + 4096, 4096});
-  EXPECT_THAT(error_text<DeviceError>([&] {
-                stream->copy(memory.get(), buffer.data(), 8_KiB, CopyKind::kToHost);
-              }),
+  EXPECT_THAT(error_text<DeviceError>(
+                  [&] { stream->copy(memory.get(), buffer.data(), 8_KiB, CopyKind::kToHost); }),
               StartsWith("[copy] cuda:0 answered cudaErrorInvalidValue"));
   stream->copy(memory.get(), buffer.data(), 4_KiB, CopyKind::kToHost);
   stream->copy(memory.get() + 4096, buffer.data() + 4096, 4_KiB, CopyKind::kToHost);

@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "conformance/transfer_programs.hpp"
 #include "spillway/cuda/cuda_device.hpp"

@@ -1,10 +1,10 @@
 #include "spillway/memory/host_system.hpp"
 
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-
-#include <cstdlib>
 
 #include "spillway/memory/address_range.hpp"
 

@@ -1,8 +1,8 @@
 #include "spillway/memory/offset_allocator.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace spillway {
 namespace {

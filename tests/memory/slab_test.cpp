@@ -1,9 +1,9 @@
 #include "spillway/memory/slab.hpp"
 
+#include <cstring>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cstring>
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/event_pool.hpp"
@@ -18,9 +18,9 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::error_text;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::error_text;
 
 class SlabTest : public ::testing::Test {
  protected:
@@ -166,7 +166,8 @@ TEST_F(SlabTest, ANeverBlockedCallerGetsItsAddressesWithoutARegistrationOfItsOwn
   Slab slab(device, {.capacity = 16_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
   slab.wait_until_prepared();
   const std::uint64_t before = device.calls().registrations;
-  for (int i = 0; i < 1000; ++i) (void)slab.allocate(Bytes(1 + static_cast<std::uint64_t>(i) * 997));
+  for (int i = 0; i < 1000; ++i)
+    (void)slab.allocate(Bytes(1 + static_cast<std::uint64_t>(i) * 997));
   EXPECT_EQ(device.calls().registrations, before);
   EXPECT_EQ(slab.usage().warm_up_waits, 0U);
 }
@@ -186,9 +187,9 @@ TEST_F(SlabTest, ACapacityOfZeroIsRefused) {
 }
 
 TEST_F(SlabTest, AnOddChunkIsRefused) {
-  EXPECT_EQ(error_text<InvalidArgument>(
-                [&] { Slab slab(device_, {.capacity = 4_MiB, .chunk = 3_KiB}); }),
-            "[slab] chunks of 3.0 KiB were asked for; a chunk is a multiple of 2 MiB");
+  EXPECT_EQ(
+      error_text<InvalidArgument>([&] { Slab slab(device_, {.capacity = 4_MiB, .chunk = 3_KiB}); }),
+      "[slab] chunks of 3.0 KiB were asked for; a chunk is a multiple of 2 MiB");
 }
 
 TEST_F(SlabTest, MoreThanTheMachineHasIsRefused) {

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "conformance/tier_conformance.hpp"
 #include "spillway/core/error.hpp"
@@ -54,26 +54,30 @@ struct Stack {
 
 INSTANTIATE_TEST_SUITE_P(
     Tiers, TierConformance,
-    ::testing::Values(
-        TierCase{"Host",
-                 [](Device& device, Bytes capacity) -> std::shared_ptr<Tier> {
-                   auto both = std::make_shared<OwnedHostTier>(device, capacity);
-                   return {both, &both->tier};
-                 }},
-        TierCase{"Limited", [](Device& device,
-                               Bytes capacity) { return wrapped<LimitedTier>(device, capacity, capacity); }},
-        TierCase{"Counting",
-                 [](Device& device, Bytes capacity) { return wrapped<CountingTier>(device, capacity); }},
-        TierCase{"Tracing",
-                 [](Device& device, Bytes capacity) {
-                   return wrapped<TracingTier>(device, capacity,
-                                               TracingTier::Observer([](const TierEvent&) {}));
-                 }},
-        TierCase{"Stacked",
-                 [](Device& device, Bytes capacity) -> std::shared_ptr<Tier> {
-                   auto stack = std::make_shared<Stack>(device, capacity);
-                   return {stack, &stack->tracing};
-                 }}),
+    ::testing::Values(TierCase{"Host",
+                               [](Device& device, Bytes capacity) -> std::shared_ptr<Tier> {
+                                 auto both = std::make_shared<OwnedHostTier>(device, capacity);
+                                 return {both, &both->tier};
+                               }},
+                      TierCase{"Limited",
+                               [](Device& device, Bytes capacity) {
+                                 return wrapped<LimitedTier>(device, capacity, capacity);
+                               }},
+                      TierCase{"Counting",
+                               [](Device& device, Bytes capacity) {
+                                 return wrapped<CountingTier>(device, capacity);
+                               }},
+                      TierCase{"Tracing",
+                               [](Device& device, Bytes capacity) {
+                                 return wrapped<TracingTier>(
+                                     device, capacity,
+                                     TracingTier::Observer([](const TierEvent&) {}));
+                               }},
+                      TierCase{"Stacked",
+                               [](Device& device, Bytes capacity) -> std::shared_ptr<Tier> {
+                                 auto stack = std::make_shared<Stack>(device, capacity);
+                                 return {stack, &stack->tracing};
+                               }}),
     testing::tier_case_name);
 
 TEST(LimitedTier, HoldsItsLimitBelowTheInnerOne) {
@@ -101,9 +105,10 @@ TEST(LimitedTier, AFullInnerTierCostsItNothing) {
 TEST(LimitedTier, RefusesALimitOfZero) {
   HostDevice device;
   OwnedHostTier host(device, 2_MiB);
-  EXPECT_EQ(error_text<InvalidArgument>([&] { const LimitedTier tier(host.tier, 0_B); }),
-            "[limited tier] a limit of 0 bytes was given for the host tier; give at least one byte, "
-            "or leave the tier out to keep everything");
+  EXPECT_EQ(
+      error_text<InvalidArgument>([&] { const LimitedTier tier(host.tier, 0_B); }),
+      "[limited tier] a limit of 0 bytes was given for the host tier; give at least one byte, "
+      "or leave the tier out to keep everything");
 }
 
 TEST(CountingTier, CountsWhatIsHeldAndWhatFailed) {

@@ -9,7 +9,7 @@
 namespace spillway::testing {
 
 struct DeviceCalls {
-  std::atomic<std::uint64_t> copies{0};        ///< Alone or in a batch.
+  std::atomic<std::uint64_t> copies{0};  ///< Alone or in a batch.
   std::atomic<std::uint64_t> batches{0};
   std::atomic<std::uint64_t> records{0};
   std::atomic<std::uint64_t> waits{0};

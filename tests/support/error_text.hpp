@@ -1,9 +1,9 @@
 /// The text of the error that a call throws.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace spillway::testing {
 

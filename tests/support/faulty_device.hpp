@@ -19,8 +19,8 @@ namespace spillway::testing {
 
 enum class Fault {
   kNone,
-  kRefuse,      ///< The call that queues the copy throws; nothing is queued.
-  kFailLater,   ///< The copy fails when it runs. Only on an inner HostDevice.
+  kRefuse,     ///< The call that queues the copy throws; nothing is queued.
+  kFailLater,  ///< The copy fails when it runs. Only on an inner HostDevice.
 };
 
 struct FaultOptions {

@@ -1,11 +1,11 @@
 #include "spillway/transfer/engine.hpp"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/host_device.hpp"
@@ -50,9 +50,8 @@ class EngineTest : public ::testing::Test {
     return buffer;
   }
   static bool holds(const DeviceBuffer& buffer, int value) {
-    return std::all_of(buffer.span().begin(), buffer.span().end(), [value](std::byte each) {
-      return std::to_integer<int>(each) == value;
-    });
+    return std::all_of(buffer.span().begin(), buffer.span().end(),
+                       [value](std::byte each) { return std::to_integer<int>(each) == value; });
   }
   void poison(const DeviceBuffer& buffer) {
     compute_->fill(buffer.data(), std::byte{0xEE}, buffer.size());
@@ -224,8 +223,9 @@ TEST_F(EngineTest, OnceWarmItNeverSynchronisesPollsOrMakesAnything) {
   EXPECT_EQ(calls.streams, streams);
   EXPECT_EQ(calls.registrations, registrations);
   EXPECT_EQ(calls.allocations, allocations);
-  // And no call too many: a copy, two records and two waits each way for each buffer, plus one wait a
-  // step, of the stream out for the last copy back: it implies the ones for the blocks' other users.
+  // And no call too many: a copy, two records and two waits each way for each buffer, plus one wait
+  // a step, of the stream out for the last copy back: it implies the ones for the blocks' other
+  // users.
   EXPECT_EQ(calls.copies - copies, 10U * 20U * 2U);
   EXPECT_EQ(calls.records - records, 10U * 20U * 4U);
   EXPECT_EQ(calls.waits - waits, 10U * (20U * 4U + 1U));
@@ -468,10 +468,9 @@ TEST(TimedEngine, TellsHowLongAStreamStoodStill) {
 
 TEST(EngineFaults, ARefusedOffloadLeavesNothingBehind) {
   HostDevice host;
-  testing::FaultyDevice device(
-      host, {.fault = [](std::uint64_t copy) {
-        return copy == 1 ? testing::Fault::kRefuse : testing::Fault::kNone;
-      }});
+  testing::FaultyDevice device(host, {.fault = [](std::uint64_t copy) {
+                                 return copy == 1 ? testing::Fault::kRefuse : testing::Fault::kNone;
+                               }});
   Slab slab(device, {.capacity = 4_MiB, .chunk = 2_MiB});
   HostTier host_tier(slab);
   CountingTier tier(host_tier);
@@ -513,7 +512,8 @@ TEST(EngineFaults, AGroupThatIsRefusedIsToldToEachOfItsTickets) {
     const std::string text = "[copy] refused, as the test wants it";
     EXPECT_EQ(error_text<DeviceError>([&] { engine.release(first, *compute); }), text);
     EXPECT_FALSE(first.released());
-    EXPECT_EQ(error_text<DeviceError>([&] { engine.reload(second, source.span(), *compute); }), text);
+    EXPECT_EQ(error_text<DeviceError>([&] { engine.reload(second, source.span(), *compute); }),
+              text);
   }
   EXPECT_EQ(tier.counts().leases, 0U);
   Ticket ticket = *engine.offload(source.span(), *compute);

@@ -1,7 +1,7 @@
-#include <gtest/gtest.h>
-
 #include <random>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "conformance/transfer_programs.hpp"
 #include "spillway/core/host_device.hpp"

@@ -1,9 +1,9 @@
 #include "spillway/transfer/windows.hpp"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace spillway {
 namespace {

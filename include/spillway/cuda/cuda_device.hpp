@@ -26,9 +26,9 @@ struct CudaProperties {
 /// What this process can see of CUDA. Never throws: without a GPU or a driver it says so.
 struct CudaSystem {
   std::vector<CudaProperties> devices;
-  int driver_version = 0;   ///< 13000 for 13.0; 0 without a driver.
+  int driver_version = 0;  ///< 13000 for 13.0; 0 without a driver.
   int runtime_version = 0;
-  std::string problem;      ///< Why there are no devices; empty if there are.
+  std::string problem;  ///< Why there are no devices; empty if there are.
 };
 [[nodiscard]] CudaSystem cuda_system();
 
@@ -44,8 +44,8 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::optional<int> numa_node() const override;
   void synchronize() override;
 
-  /// Wraps somebody else's stream, such as torch's current one. It is not owned and must outlive the
-  /// wrapper. Keep one wrapper a stream: each remembers the waits already queued through it.
+  /// Wraps somebody else's stream, such as torch's current one. It is not owned and must outlive
+  /// the wrapper. Keep one wrapper a stream: each remembers the waits already queued through it.
   [[nodiscard]] std::unique_ptr<Stream> borrow_stream(CUstream_st* handle, std::string name);
 
   std::byte* do_allocate(Bytes size) override;

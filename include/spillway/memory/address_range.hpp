@@ -21,9 +21,10 @@ class AddressRange {
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
 
-  /// Makes [from, to) usable: huge pages are asked for, the pages are bound to `numa_node` if one is
-  /// given and the machine has several, and every page is touched by several threads, so that later
-  /// use finds it in place. Offsets must be multiples of 2 MiB. Slow; meant for a background thread.
+  /// Makes [from, to) usable: huge pages are asked for, the pages are bound to `numa_node` if one
+  /// is given and the machine has several, and every page is touched by several threads, so that
+  /// later use finds it in place. Offsets must be multiples of 2 MiB. Slow; meant for a background
+  /// thread.
   /// Errors: OutOfMemory if the machine has not that much left; the part is as before then.
   std::span<std::byte> commit(Bytes from, Bytes to, std::optional<int> numa_node);
 

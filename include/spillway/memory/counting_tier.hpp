@@ -9,11 +9,11 @@
 namespace spillway {
 
 struct TierCounts {
-  Bytes current;                 ///< In leases now.
-  Bytes peak;                    ///< The most ever in leases at once.
-  std::uint64_t leases = 0;      ///< Leases now.
-  std::uint64_t allocations = 0; ///< Successful ones, ever.
-  std::uint64_t failures = 0;    ///< Times there was no room, ever.
+  Bytes current;                  ///< In leases now.
+  Bytes peak;                     ///< The most ever in leases at once.
+  std::uint64_t leases = 0;       ///< Leases now.
+  std::uint64_t allocations = 0;  ///< Successful ones, ever.
+  std::uint64_t failures = 0;     ///< Times there was no room, ever.
 };
 
 class CountingTier final : public Tier {

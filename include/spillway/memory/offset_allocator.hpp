@@ -46,7 +46,8 @@ class OffsetAllocator {
   /// Precondition: `extent` came from allocate() and was not freed since.
   void free(const Extent& extent, EventList last_users = {});
 
-  /// Makes the range shorter. Extents beyond the new end stay valid; nothing new is handed out there.
+  /// Makes the range shorter. Extents beyond the new end stay valid; nothing new is handed out
+  /// there.
   void shrink(Bytes capacity) noexcept;
 
   [[nodiscard]] Bytes capacity() const noexcept { return Bytes(capacity_); }

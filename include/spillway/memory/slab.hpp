@@ -37,14 +37,14 @@ struct SlabOptions {
 };
 
 struct SlabUsage {
-  Bytes capacity;   ///< Shorter than asked for if the system ran out of pages to lock.
-  Bytes used;       ///< In leases now.
-  Bytes peak;       ///< The most ever in leases at once.
-  Bytes footprint;  ///< How far the addresses ever reached; peak plus fragmentation.
-  Bytes backed;     ///< Backed by registered memory.
-  std::size_t holes = 0;          ///< Free parts between leases.
+  Bytes capacity;         ///< Shorter than asked for if the system ran out of pages to lock.
+  Bytes used;             ///< In leases now.
+  Bytes peak;             ///< The most ever in leases at once.
+  Bytes footprint;        ///< How far the addresses ever reached; peak plus fragmentation.
+  Bytes backed;           ///< Backed by registered memory.
+  std::size_t holes = 0;  ///< Free parts between leases.
   std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be made ready.
-  Nanoseconds backing_time{};     ///< Time the background thread spent on making chunks ready.
+  Nanoseconds backing_time{};       ///< Time the background thread spent on making chunks ready.
 };
 
 class Slab final : public LeaseHome {
@@ -88,7 +88,7 @@ class Slab final : public LeaseHome {
   AddressRange range_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;    // For the background thread: more to back, or stop.
+  std::condition_variable work_;  // For the background thread: more to back, or stop.
   std::condition_variable backed_changed_;
   OffsetAllocator allocator_;
   Bytes peak_;

@@ -13,9 +13,9 @@ struct TierEvent {
   enum class Kind { kAllocate, kNoRoom, kFree };
 
   Kind kind = Kind::kAllocate;
-  std::uint64_t sequence = 0;      ///< 0, 1, 2, ... without gaps.
+  std::uint64_t sequence = 0;  ///< 0, 1, 2, ... without gaps.
   Bytes size;
-  const std::byte* data = nullptr; ///< Null for kNoRoom.
+  const std::byte* data = nullptr;  ///< Null for kNoRoom.
 };
 
 class TracingTier final : public Tier {

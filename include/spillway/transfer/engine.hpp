@@ -7,8 +7,8 @@
 ///   ready     the consumer's stream waits for the copy back; what it queues next may read it
 ///
 /// Small copies wait for company: handing over a group costs the host little more than one copy.
-/// A group goes to the device when it is full, when a copy of another stream or a large one follows,
-/// when release(), reload() or ready() needs one of its members, or at flush().
+/// A group goes to the device when it is full, when a copy of another stream or a large one
+/// follows, when release(), reload() or ready() needs one of its members, or at flush().
 ///
 /// Nothing here synchronises the host, polls, or depends on when something finished: which copies,
 /// waits and addresses are used follows from the order of calls alone. Once warm, no event is made
@@ -52,8 +52,8 @@ struct EngineOptions {
   /// kOn: every copy and every wait is timed on the device, for TransferEngine::drain_records().
   /// Costs three more event records a copy. Copies of one group share their times.
   Timing timing = Timing::kOff;
-  /// A group of small copies is full at this size; copies of up to half of it are small. Zero: every
-  /// copy goes alone.
+  /// A group of small copies is full at this size; copies of up to half of it are small. Zero:
+  /// every copy goes alone.
   Bytes group{8 << 20};
 };
 
@@ -80,7 +80,8 @@ class TransferEngine {
   /// Errors: DeviceError if the device refused the copy out. The source holds the only copy then.
   void release(Ticket& ticket, Stream& consumer);
 
-  /// Asks for the buffer to be copied back into `destination`, which must be as large as the source.
+  /// Asks for the buffer to be copied back into `destination`, which must be as large as the
+  /// source.
   /// Ordering: after all work now queued on `consumer`, and after the copy out, done or not. May be
   /// called again with another destination, any number of times.
   /// Lifetime: the destination must stay valid until ready() was called and the consumer has passed
@@ -91,8 +92,8 @@ class TransferEngine {
   void reload(Ticket& ticket, std::span<std::byte> destination, Stream& consumer);
 
   /// Makes `consumer` wait for the latest copy back.
-  /// Errors: InvalidArgument if there was no reload; DeviceError if the device refused it: the stream
-  /// given to reload() may overwrite the destination then, and reload() may be tried again.
+  /// Errors: InvalidArgument if there was no reload; DeviceError if the device refused it: the
+  /// stream given to reload() may overwrite the destination then, and reload() may be tried again.
   void ready(Ticket& ticket, Stream& consumer);
 
   /// Hands over the small copies that wait for company: at the end of a burst of calls.
@@ -100,9 +101,9 @@ class TransferEngine {
 
   [[nodiscard]] TransferTotals totals() const;
 
-  /// The records of all tickets destroyed since the last call, in that order; copies that never went
-  /// to the device have none. Blocks the host until the copies are done: for the end of a step, not
-  /// for its middle. Precondition: made with Timing::kOn; else there are none.
+  /// The records of all tickets destroyed since the last call, in that order; copies that never
+  /// went to the device have none. Blocks the host until the copies are done: for the end of a
+  /// step, not for its middle. Precondition: made with Timing::kOn; else there are none.
   /// Errors: DeviceError if one of the copies failed.
   [[nodiscard]] std::vector<TransferRecord> drain_records();
 

@@ -68,7 +68,8 @@ class OffloadWindow {
   std::deque<std::pair<Item, Bytes>> items_;
 };
 
-/// Buffers in the order backward will want them. Reloads run ahead of their use by at most the limit.
+/// Buffers in the order backward will want them. Reloads run ahead of their use by at most the
+/// limit.
 template <typename Item>
 class ReloadWindow {
  public:
