@@ -38,6 +38,21 @@ std::string pci_bus_of(int index) {
   return bus;
 }
 
+/// How many devices there are; if none, why.
+int count_devices(std::string& problem) {
+  int count = 0;
+  int driver = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (code == cudaSuccess && count > 0) return count;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    problem = "no NVIDIA driver is loaded";
+  } else {
+    problem = code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code);
+  }
+  return 0;
+}
+
 CudaProperties properties_of(int index) {
   cudaDeviceProp found{};
   check(cudaGetDeviceProperties(&found, index), "describe device", index);
@@ -51,13 +66,7 @@ CudaSystem cuda_system() {
   CudaSystem system;
   (void)cudaDriverGetVersion(&system.driver_version);
   (void)cudaRuntimeGetVersion(&system.runtime_version);
-  int count = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess) {
-    system.problem = cudaGetErrorString(code);
-    (void)cudaGetLastError();
-    return system;
-  }
-  if (count == 0) system.problem = "the driver lists no device";
+  const int count = count_devices(system.problem);
   try {
     for (int index = 0; index < count; ++index) system.devices.push_back(properties_of(index));
   } catch (const Error& error) {
@@ -67,14 +76,12 @@ CudaSystem cuda_system() {
 }
 
 CudaDevice::CudaDevice(int index) : state_(std::make_unique<State>()) {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess || count == 0) {
-    (void)cudaGetLastError();
-    throw InvalidArgument(
-        "cuda", "device " + std::to_string(index) + " wanted, but there is no CUDA device (" +
-                    (code != cudaSuccess ? cudaGetErrorString(code) : "the driver lists none") +
-                    "); run `spillway doctor`, or use the host device");
+  std::string problem;
+  const int count = count_devices(problem);
+  if (count == 0) {
+    throw InvalidArgument("cuda", "device " + std::to_string(index) +
+                                      " wanted, but there is no CUDA device (" + problem +
+                                      "); run `spillway doctor`, or use the host device");
   }
   if (index < 0 || index >= count) {
     throw InvalidArgument("cuda",

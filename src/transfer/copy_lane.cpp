@@ -81,7 +81,7 @@ void CopyLane::queue_copies() {
   }
 }
 
-void CopyLane::fail(std::exception_ptr error) {
+void CopyLane::fail(const std::exception_ptr& error) {
   // Some of the copies may run. Their blocks must not be written by others before that, nor their
   // device memory be used again: so they have an end to wait for like those that succeeded.
   EventRef end;

@@ -34,7 +34,7 @@ class CopyLane {
     return kind_ == CopyKind::kToHost ? state.out : state.back;
   }
   void queue_copies();
-  void fail(std::exception_ptr error);
+  void fail(const std::exception_ptr& error);
   [[nodiscard]] EventRef mark();
 
   EventPool* events_;

@@ -7,7 +7,6 @@
 #include "support/counting_device.hpp"
 #include "support/error_text.hpp"
 #include "support/faulty_device.hpp"
-#include "support/gate.hpp"
 #include "support/manual_clock.hpp"
 
 namespace spillway {
@@ -17,7 +16,6 @@ using testing::CountingDevice;
 using testing::DeviceCase;
 using testing::DeviceConformance;
 using testing::FaultyDevice;
-using testing::Gate;
 
 /// A wrapper together with the device it wraps.
 template <typename Wrapper, typename... Arguments>

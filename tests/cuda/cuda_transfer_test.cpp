@@ -12,7 +12,6 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::Fault;
 using testing::FaultOptions;
 using testing::ProgramWorld;
 using testing::scaled_programs;

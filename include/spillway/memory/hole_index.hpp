@@ -45,7 +45,7 @@ class HoleIndex {
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
 
  private:
-  static constexpr std::size_t kBins = 64 * 32;
+  static constexpr std::size_t kBins = std::size_t{64} * 32;
   static constexpr std::size_t kWords = kBins / 64;
 
   [[nodiscard]] static std::size_t bin_of(std::uint64_t size) noexcept;
