@@ -562,13 +562,15 @@ TEST(EngineFaults, WhatWasQueuedOfARefusedReloadIsWaitedFor) {
   const auto consumer = device.make_stream("consumer");
   const auto slow = device.make_stream("slow");
   const DeviceBuffer memory = device.allocate(3_MiB);
+  const DeviceBuffer first = device.allocate(1_MiB);
+  const DeviceBuffer second = device.allocate(3_MiB);
   const Lease filler = *tier.allocate(1_MiB);
   Ticket blocker = *engine.offload(memory.span().first(1 << 20), *consumer);  // Copy 0.
   Ticket ticket = *engine.offload(memory.span(), *consumer);                  // Copies 1 and 2.
   Gate gate;
   gate.close(*slow);
-  engine.reload(blocker, memory.span().first(1 << 20), *slow);  // Copy 3, behind the gate.
-  EXPECT_THROW(engine.reload(ticket, memory.span(), *consumer), DeviceError);
+  engine.reload(blocker, first.span(), *slow);  // Copy 3, behind the gate.
+  EXPECT_THROW(engine.reload(ticket, second.span(), *consumer), DeviceError);
   EXPECT_FALSE(consumer->query()) << "the consumer may use what copy 4 still writes";
   EXPECT_THROW(engine.ready(ticket, *consumer), DeviceError);
   gate.open();
