@@ -3,19 +3,12 @@
 
 #include <functional>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
 namespace spillway::app {
 
 inline constexpr int kUsageError = 2;
-
-/// The one of `words` that takes the fewest changes to become `word`; nothing if all are far off.
-[[nodiscard]] std::optional<std::string> nearest_word(std::string_view word,
-                                                      const std::vector<std::string>& words);
 
 /// What the chosen command does; set by its callback, run after the whole line was read.
 using Action = std::function<int()>;
