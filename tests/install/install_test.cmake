@@ -42,7 +42,7 @@ file(REMOVE_RECURSE "${WORK_DIR}")
 run_successfully("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
 
 # The parts without torch and CUDA ask no Python.
-configure(plain /nonexistent/python "core,memory,transfer")
+configure(plain /nonexistent/python "core,memory,transfer,plan")
 build_and_run(plain)
 
 # A part that is not there is an error that says which there are.

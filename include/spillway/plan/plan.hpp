@@ -1,0 +1,76 @@
+/// An action for every buffer of every chunk, and the limits under which it is carried out. A
+/// value: made by rules or by the planner, saved, compared, read by people (explain.hpp), carried
+/// out by a session. docs/profile-and-plan.md describes its JSON.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/plan/action.hpp"
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+
+inline constexpr std::string_view kPlanSchema = "spillway.plan/1";
+
+/// What is not given is left to whoever carries the plan out.
+struct Limits {
+  std::optional<Bytes> host;       ///< The most host memory for offloaded buffers.
+  std::optional<Bytes> in_flight;  ///< Copied out but not yet released on the device.
+  std::optional<Bytes> ahead;      ///< Reloaded but not yet used by backward.
+  std::optional<Bytes> min_size;   ///< Smaller buffers are kept.
+
+  bool operator==(const Limits&) const = default;
+};
+
+struct Decision {
+  int buffer = 0;  ///< Its id in the profile; decisions are in that order.
+  Position position;
+  Bytes bytes;  ///< As recorded; later steps may differ.
+  Action action;
+  /// What to do if the action turns out not to be possible for this buffer.
+  ActionKind second = ActionKind::kKeep;
+  /// `rule 2 (memory.toml:14)`, `nothing matched: keep`, `fixed: parameter`.
+  std::string reason;
+
+  bool operator==(const Decision&) const = default;
+};
+
+struct ChunkPlan {
+  int chunk = 0;
+  std::vector<Decision> decisions;  ///< One for every buffer of the profile's chunk.
+  std::vector<int> unpack_order;    ///< As in the profile: the order to reload in.
+
+  bool operator==(const ChunkPlan&) const = default;
+};
+
+struct Plan {
+  std::string structure;  ///< structure_digest() of the profile it was made for.
+  Limits limits;
+  std::optional<std::int64_t> predicted_step_ns;
+  std::optional<Bytes> predicted_peak;
+  std::vector<std::string> notes;  ///< What its reader should know, one sentence each.
+  std::vector<ChunkPlan> chunks;
+
+  bool operator==(const Plan&) const = default;
+};
+
+/// Lines a person can read; plan_from_json() gives an equal value.
+[[nodiscard]] std::string to_json(const Plan& plan);
+
+/// Errors: ConfigError as for profile_from_json().
+[[nodiscard]] Plan plan_from_json(std::string_view text, std::string_view file_name);
+
+/// Errors: IoError if the file cannot be read, else as plan_from_json().
+[[nodiscard]] Plan load_plan(const std::filesystem::path& path);
+
+/// Readers of `path` see the old file or the whole new one, never a part.
+/// Errors: IoError; the old file is as it was then.
+void save_plan(const Plan& plan, const std::filesystem::path& path);
+
+}  // namespace spillway

@@ -1,0 +1,171 @@
+/// What one recorded pass of each model chunk showed: buffers, who made and who saved them, when
+/// they were needed again, how long operators took, how fast the link is. Values without behaviour;
+/// rules and the planner read them, docs/profile-and-plan.md describes their JSON.
+///
+/// Buffers are known by structure, never by size: sizes may change from step to step, the position
+/// may not.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spillway/core/bytes.hpp"
+
+namespace spillway {
+
+/// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
+inline constexpr std::string_view kProfileSchema = "spillway.profile/1";
+
+/// Where a buffer stands in its pass. Equal in every step of the same model.
+struct Position {
+  std::string scope;  ///< Where it was first saved, a dot path: "layers.3.mlp"; may be empty.
+  std::string saver;  ///< The operator that first saved it: "aten::mm".
+  int ordinal = 0;    ///< Counts the buffers of this pass with the same scope and saver.
+
+  auto operator<=>(const Position&) const = default;
+};
+
+/// Why a buffer is never moved, whatever rules say.
+enum class FixedReason {
+  kNone,
+  kParameter,
+  kRegisteredBuffer,
+  kHeldByCaller,
+  kOtherDevice,
+  kUnsupportedLayout,
+  kSmall,
+};
+
+/// "none", "parameter", "registered buffer", "held by the caller", "other device", "unsupported
+/// layout", "small".
+[[nodiscard]] std::string_view to_string(FixedReason reason);
+
+/// One operator call of the forward pass; its number is its place in the chunk's list.
+struct OperatorProfile {
+  std::string name;
+  std::string scope;
+  int layer = -1;  ///< -1: in none of the repeated layers.
+  std::int64_t device_ns = 0;
+  Bytes workspace;
+
+  bool operator==(const OperatorProfile&) const = default;
+};
+
+/// Who made a buffer.
+struct Producer {
+  std::string name;  ///< Empty if unknown: a batch input, what another stage sent.
+  std::string scope;
+  int layer = -1;
+  int call = -1;  ///< Its number among the chunk's operator calls; -1 if unknown.
+
+  bool operator==(const Producer&) const = default;
+};
+
+/// One operator that saved the buffer.
+struct Save {
+  std::string saver;
+  std::string scope;
+
+  bool operator==(const Save&) const = default;
+};
+
+/// How a buffer can be made again.
+struct RecipeProfile {
+  bool usable = false;
+  std::string reason;       ///< Why not, if it is not usable.
+  std::vector<int> calls;   ///< Operator calls to repeat, in order.
+  std::vector<int> inputs;  ///< Buffers they read that they do not make.
+
+  bool operator==(const RecipeProfile&) const = default;
+};
+
+/// One storage that autograd saved something of.
+struct BufferProfile {
+  int id = 0;  ///< Its place in the chunk's list, which is in the order of first saves.
+  Bytes size;
+  Position position;
+  int layer = -1;  ///< Of the first save.
+  Producer producer;
+  std::vector<Save> saves;  ///< In order, at least one; the first is that of `position`.
+  FixedReason fixed = FixedReason::kNone;
+  int release_order = -1;  ///< Its number among the releases; -1: never released in this pass.
+  int first_unpack = -1;   ///< Its first and last place in `unpack_order`; -1: never unpacked.
+  int last_unpack = -1;
+  RecipeProfile recipe;
+
+  bool operator==(const BufferProfile&) const = default;
+};
+
+/// One saved tensor: a window on a buffer.
+struct SiteProfile {
+  int buffer = 0;
+  std::string dtype;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::int64_t offset = 0;  ///< In elements.
+
+  bool operator==(const SiteProfile&) const = default;
+};
+
+/// One model chunk: what runs between two transfers of a pipeline, or the whole model.
+struct ChunkProfile {
+  int chunk = 0;
+  int first_layer = 0;  ///< The smallest layer number in this chunk, as its scopes count.
+  int layers = 0;
+  std::vector<OperatorProfile> operators;
+  std::vector<BufferProfile> buffers;
+  std::vector<SiteProfile> sites;
+  std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;
+  Bytes theoretical_peak;  ///< Of saved buffers, if everything were kept.
+  Bytes measured_peak;     ///< Of the device in the recorded step.
+
+  bool operator==(const ChunkProfile&) const = default;
+};
+
+/// Bytes per second.
+struct LinkSpeed {
+  double out = 0;  ///< Device to host, alone.
+  double back = 0;
+  double out_with_back = 0;  ///< Device to host while as much comes back.
+  double back_with_out = 0;
+
+  bool operator==(const LinkSpeed&) const = default;
+};
+
+struct Profile {
+  std::string device;
+  LinkSpeed link;
+  int layers = 0;           ///< Numbers of repeated layers are below this.
+  std::string layer_scope;  ///< Where they are: "layers", "model.layers".
+  int pipeline_rank = 0;
+  std::vector<ChunkProfile> chunks;
+
+  bool operator==(const Profile&) const = default;
+};
+
+/// A short text that two profiles share exactly if their chunks save the same buffers by position.
+[[nodiscard]] std::string structure_digest(const Profile& profile);
+
+/// Lines a person can read; profile_from_json() gives an equal value.
+/// Errors: InvalidArgument if a number is not finite.
+[[nodiscard]] std::string to_json(const Profile& profile);
+
+/// Errors: ConfigError with file, place in the document, what was wanted and what was found: for
+/// text that is not JSON, another schema, missing, unknown and wrongly typed fields, and numbers
+/// that point to nothing.
+[[nodiscard]] Profile profile_from_json(std::string_view text, std::string_view file_name);
+
+/// Errors: IoError if the file cannot be read, else as profile_from_json().
+[[nodiscard]] Profile load_profile(const std::filesystem::path& path);
+
+/// Readers of `path` see the old file or the whole new one, never a part.
+/// Errors: IoError; the old file is as it was then.
+void save_profile(const Profile& profile, const std::filesystem::path& path);
+
+}  // namespace spillway

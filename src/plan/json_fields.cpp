@@ -1,0 +1,175 @@
+#include "plan/json_fields.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "spillway/core/error.hpp"
+#include "spillway/core/nearest.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kColumns = 320;
+
+std::string flat(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string describe_found(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return json.get<bool>() ? "true" : "false";
+    case Json::value_t::string:
+      return "the text " + flat(json);
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+    case Json::value_t::number_float:
+    case Json::value_t::binary:
+    case Json::value_t::discarded:
+      return "the number " + flat(json);
+  }
+  return {};
+}
+
+void write_readable(const Json& json, std::size_t indent, std::string& text) {
+  const std::string line = flat(json);
+  if (!json.is_structured() || indent + line.size() <= kColumns) {
+    text += line;
+    return;
+  }
+  const std::string inner(indent + 1, ' ');
+  text += json.is_object() ? "{\n" : "[\n";
+  for (auto each = json.begin(); each != json.end(); ++each) {
+    text += each == json.begin() ? inner : ",\n" + inner;
+    if (json.is_object()) text += flat(each.key()) + ": ";
+    write_readable(*each, indent + 1, text);
+  }
+  text += '\n' + std::string(indent, ' ') + (json.is_object() ? '}' : ']');
+}
+
+}  // namespace
+
+std::string JsonPath::text() const {
+  if (parent_ == nullptr) return {};
+  const std::string before = parent_->text();
+  if (index_) return before + "[" + std::to_string(*index_) + "]";
+  return before + (before.empty() ? "" : ".") + std::string(name_);
+}
+
+void refuse(const JsonSource& source, const JsonPath& path, const std::string& detail) {
+  const std::string place = path.text();
+  throw ConfigError(source.operation, std::string(source.file) + ": " +
+                                          (place.empty() ? "the document" : place) + ": " + detail);
+}
+
+void refuse_value(const JsonSource& source, const JsonPath& path, std::string_view wanted,
+                  const Json& value) {
+  refuse(source, path, std::string(wanted) + " wanted, found " + describe_found(value));
+}
+
+void refuse_word(const JsonSource& source, const JsonPath& path, const std::string& word,
+                 const std::vector<std::string>& words) {
+  refuse(source, path, "unknown word \"" + word + "\"; " + suggestion(word, words));
+}
+
+Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    const std::string_view what = error.what();  // "[json.exception...] parse error at line ..."
+    const std::size_t end = what.find("] ");
+    refuse(
+        source, JsonPath(),
+        "is not JSON: " + std::string(end == std::string_view::npos ? what : what.substr(end + 2)));
+  }
+  const JsonPath root;
+  if (!json.is_object()) refuse_value(source, root, "an object", json);
+  const auto found = json.find("schema");
+  const JsonPath place(root, "schema");
+  const std::string wanted = "\"" + std::string(schema) + "\"";
+  if (found == json.end()) refuse(source, place, "missing; " + wanted + " wanted");
+  if (!found->is_string() || found->get<std::string>() != schema) {
+    refuse_value(source, place, wanted, *found);
+  }
+  return json;
+}
+
+std::string readable(const Json& json) {
+  std::string text;
+  write_readable(json, 0, text);
+  return text;
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, bool& value) {
+  if (!json.is_boolean()) refuse_value(source, path, "true or false", json);
+  value = json.get<bool>();
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, int& value) {
+  std::int64_t wide = 0;
+  read_value(json, path, source, wide);
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) {
+    refuse_value(source, path, "a whole number of 32 bits", json);
+  }
+  value = static_cast<int>(wide);
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
+                std::int64_t& value) {
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!json.is_number_integer() ||
+      (json.is_number_unsigned() && json.get<std::uint64_t>() > kMax)) {
+    refuse_value(source, path, "a whole number", json);
+  }
+  value = json.get<std::int64_t>();
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, Bytes& value) {
+  if (!json.is_number_unsigned()) {
+    refuse_value(source, path, "a number of bytes", json);
+  }
+  value = Bytes(json.get<std::uint64_t>());
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, double& value) {
+  if (!json.is_number()) refuse_value(source, path, "a number", json);
+  value = json.get<double>();
+}
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
+                std::string& value) {
+  if (!json.is_string()) refuse_value(source, path, "a text", json);
+  value = json.get<std::string>();
+}
+
+JsonReader::JsonReader(const Json& json, const JsonPath& path, const JsonSource& source)
+    : json_(json), path_(path), source_(source) {
+  if (!json.is_object()) refuse_value(source, path, "an object", json);
+}
+
+const Json* JsonReader::find(const char* name, bool required) {
+  known_.emplace_back(name);
+  const auto found = json_.find(name);
+  if (found != json_.end()) return &*found;
+  if (required && !missing_) missing_ = name;
+  return nullptr;
+}
+
+void JsonReader::finish() const {
+  for (auto each = json_.begin(); each != json_.end(); ++each) {
+    if (std::find(known_.begin(), known_.end(), each.key()) == known_.end()) {
+      refuse(source_, JsonPath(path_, each.key()),
+             "unknown field; " + suggestion(each.key(), known_));
+    }
+  }
+  if (missing_) refuse(source_, JsonPath(path_, *missing_), "missing");
+}
+
+}  // namespace spillway

@@ -1,0 +1,186 @@
+/// One list of fields a type, for both directions of JSON. A type takes part by a function
+///   template <typename Fields, typename Value> void describe(Fields& fields, Value& value)
+/// in this namespace that calls `fields("name", value.member)` for each member, in the order of the
+/// document. Optional members are left out when empty; everything else must be there. An
+/// enumeration takes part by to_string() and all_values().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "spillway/core/bytes.hpp"
+
+namespace spillway {
+
+using Json = nlohmann::ordered_json;
+
+/// What error texts begin with: "[profile] p.json: ".
+struct JsonSource {
+  std::string_view operation;
+  std::string_view file;
+};
+
+/// Where in the document, as a chain on the stack: "chunks[0].buffers[3].size".
+class JsonPath {
+ public:
+  JsonPath() = default;
+  JsonPath(const JsonPath& parent, std::string_view name) : parent_(&parent), name_(name) {}
+  JsonPath(const JsonPath& parent, std::size_t index) : parent_(&parent), index_(index) {}
+
+  [[nodiscard]] std::string text() const;
+
+ private:
+  const JsonPath* parent_ = nullptr;
+  std::string_view name_;
+  std::optional<std::size_t> index_;
+};
+
+/// Errors: ConfigError "[operation] file: path: detail", always.
+[[noreturn]] void refuse(const JsonSource& source, const JsonPath& path, const std::string& detail);
+/// The same with "<wanted> wanted, found <value>".
+[[noreturn]] void refuse_value(const JsonSource& source, const JsonPath& path,
+                               std::string_view wanted, const Json& value);
+/// The same for a word that is none of `words`.
+[[noreturn]] void refuse_word(const JsonSource& source, const JsonPath& path,
+                              const std::string& word, const std::vector<std::string>& words);
+
+/// Errors: ConfigError if the text is not JSON, is no object, or is of another schema.
+[[nodiscard]] Json parse_document(std::string_view text, const JsonSource& source,
+                                  std::string_view schema);
+
+/// As many values to a line as fit.
+[[nodiscard]] std::string readable(const Json& json);
+
+/// Writes the fields of one value.
+class JsonWriter {
+ public:
+  template <typename T>
+  void operator()(const char* name, const std::optional<T>& member) {
+    if (member) (*this)(name, *member);
+  }
+  template <typename T>
+  void operator()(const char* name, const T& member) {
+    json_[name] = write_value(member);
+  }
+
+  template <typename T>
+  [[nodiscard]] static Json write_value(const T& value) {
+    if constexpr (std::is_same_v<T, Bytes>) {
+      return value.count();
+    } else if constexpr (std::is_enum_v<T>) {
+      return std::string(to_string(value));
+    } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
+      JsonWriter fields;
+      describe(fields, value);
+      return std::move(fields.json_);
+    } else {
+      return value;
+    }
+  }
+  template <typename T>
+  [[nodiscard]] static Json write_value(const std::vector<T>& values) {
+    Json json = Json::array();
+    for (const T& value : values) json.push_back(write_value(value));
+    return json;
+  }
+
+ private:
+  Json json_ = Json::object();
+};
+
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, bool& value);
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, int& value);
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
+                std::int64_t& value);
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, Bytes& value);
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source, double& value);
+void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
+                std::string& value);
+
+/// Reads the fields of one value. Fields that nobody asked for are errors, and so are missing ones.
+class JsonReader {
+ public:
+  JsonReader(const Json& json, const JsonPath& path, const JsonSource& source);
+
+  template <typename T>
+  void operator()(const char* name, std::optional<T>& member) {
+    if (const Json* field = find(name, false)) {
+      read(*field, JsonPath(path_, name), source_, member.emplace());
+    }
+  }
+  template <typename T>
+  void operator()(const char* name, T& member) {
+    if (const Json* field = find(name, true)) read(*field, JsonPath(path_, name), source_, member);
+  }
+
+  /// Errors: ConfigError for the first field that is unknown, else for the first that is missing.
+  void finish() const;
+
+  template <typename T>
+  static void read(const Json& json, const JsonPath& path, const JsonSource& source, T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      std::string word;
+      read_value(json, path, source, word);
+      std::vector<std::string> words;
+      for (const T each : all_values(value)) {
+        if (word == to_string(each)) return void(value = each);
+        words.emplace_back(to_string(each));
+      }
+      refuse_word(source, path, word, words);
+    } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string> &&
+                         !std::is_same_v<T, Bytes>) {
+      JsonReader fields(json, path, source);
+      describe(fields, value);
+      fields.finish();
+    } else {
+      read_value(json, path, source, value);
+    }
+  }
+  template <typename T>
+  static void read(const Json& json, const JsonPath& path, const JsonSource& source,
+                   std::vector<T>& values) {
+    if (!json.is_array()) refuse_value(source, path, "a list", json);
+    values.clear();
+    for (const Json& each : json) {
+      const std::size_t index = values.size();
+      read(each, JsonPath(path, index), source, values.emplace_back());
+    }
+  }
+
+ private:
+  [[nodiscard]] const Json* find(const char* name, bool required);
+
+  const Json& json_;
+  const JsonPath& path_;
+  const JsonSource& source_;
+  std::vector<std::string> known_;
+  std::optional<std::string> missing_;
+};
+
+/// A document of `schema` as a value.
+template <typename T>
+[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
+                              std::string_view schema) {
+  Json json = parse_document(text, source, schema);
+  json.erase("schema");
+  T value;
+  JsonReader::read(json, JsonPath(), source, value);
+  return value;
+}
+
+template <typename T>
+[[nodiscard]] std::string write_document(const T& value, std::string_view schema) {
+  Json json = {{"schema", schema}};
+  json.update(JsonWriter::write_value(value));
+  return readable(json) + "\n";
+}
+
+}  // namespace spillway

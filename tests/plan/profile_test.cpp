@@ -1,0 +1,157 @@
+#include "spillway/plan/profile.hpp"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "support/error_text.hpp"
+#include "synthetic_profile.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::error_text;
+using testing::Naming;
+using testing::transformer_profile;
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string_view::npos) << what;
+  return at == std::string_view::npos ? text : text.replace(at, what.size(), by);
+}
+
+TEST(ProfileJson, GivesBackEveryModel) {
+  for (const Naming naming : {Naming::kOwn, Naming::kLlama, Naming::kGpt2, Naming::kOwnExperts,
+                              Naming::kMixtral, Naming::kQwenExperts}) {
+    const Profile profile = transformer_profile({.naming = naming, .layers = 3});
+    EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+  }
+  EXPECT_EQ(profile_from_json(to_json(Profile{}), "p.json"), Profile{});
+}
+
+TEST(ProfileJson, GivesBackAnyProfile) {
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    std::mt19937_64 random(seed);
+    const Profile profile = testing::random_profile(random);
+    const std::string text = to_json(profile);
+    ASSERT_EQ(profile_from_json(text, "p.json"), profile) << "seed " << seed << "\n" << text;
+    ASSERT_EQ(to_json(profile_from_json(text, "p.json")), text) << "seed " << seed;
+  }
+}
+
+TEST(ProfileJson, HasLinesThatAPersonCanRead) {
+  const std::string text = to_json(transformer_profile({.layers = 1}));
+  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/1\",\n \"device\": "), 0U) << text;
+  std::size_t longest = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    longest = std::max(longest, end - at);
+    at = end + 1;
+  }
+  EXPECT_LE(longest, 340U);
+}
+
+TEST(ProfileJson, RefusesNumbersThatAreNotFinite) {
+  Profile profile;
+  profile.link.back = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)to_json(profile); }),
+            "[profile] a link speed is not a finite number; measure the link again");
+}
+
+struct Wrong {
+  const char* what;
+  const char* by;
+  const char* text;
+};
+
+TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
+  const std::string good = to_json(transformer_profile({.layers = 1}));
+  for (const Wrong& each : {
+           Wrong{"spillway.profile/1", "spillway.profile/2",
+                 "schema: \"spillway.profile/1\" wanted, found the text \"spillway.profile/2\""},
+           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/1\" wanted"},
+           {"\"pipeline_rank\"", "\"pipeline_rnk\"",
+            "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
+           {"\"pipeline_rank\": 0,", "", "pipeline_rank: missing"},
+           {"\"layers\": 1,", "\"layers\": \"1\",",
+            "layers: a whole number wanted, found the text \"1\""},
+           {"\"layers\": 1,", "\"layers\": 1.5,",
+            "layers: a whole number wanted, found the number 1.5"},
+           {"\"layers\": 1,", "\"layers\": 3000000000,",
+            "layers: a whole number of 32 bits wanted, found the number 3000000000"},
+           {"\"pipeline_rank\": 0", "\"pipeline_rank\": -1",
+            "pipeline_rank: a number from 0 to 1000000 wanted, found -1"},
+           {"\"first_layer\": 0", "\"first_layer\": 2000000",
+            "chunks[0].first_layer: a number from 0 to 1000000 wanted, found 2000000"},
+           {"\"out\":55300000000.0", "\"out\":null", "link.out: a number wanted, found null"},
+           {"\"device\": \"NVIDIA H200\"", "\"device\": [1]",
+            "device: a text wanted, found a list"},
+           {"\"usable\":false", "\"usable\":0",
+            "chunks[0].buffers[0].recipe.usable: true or false wanted, found the number 0"},
+           {"\"size\": 67108864", "\"size\": -1",
+            "chunks[0].buffers[0].size: a number of bytes wanted, found the number -1"},
+           {"\"fixed\": \"none\"", "\"fixed\": \"nine\"",
+            "chunks[0].buffers[0].fixed: unknown word \"nine\"; did you mean \"none\"?"},
+           {"\"id\": 1,", "\"id\": 7,",
+            "chunks[0].buffers[1].id: 1, its place in the list, wanted, found 7"},
+           {"\"call\":0}", "\"call\":99}",
+            "chunks[0].buffers[0].producer.call: there is no operator 99; this chunk has 17"},
+           {"{\"buffer\":0,", "{\"buffer\":-2,",
+            "chunks[0].sites[0].buffer: there is no buffer -2; this chunk has 26"},
+           {"\"sizes\":[8192,4096]", "\"sizes\":[8192]",
+            "chunks[0].sites[0].strides: as many as sizes wanted"},
+       }) {
+    EXPECT_EQ(error_text<ConfigError>(
+                  [&] { (void)profile_from_json(replaced(good, each.what, each.by), "p.json"); }),
+              std::string("[profile] p.json: ") + each.text);
+  }
+}
+
+TEST(ProfileJson, RefusesTextThatIsNotADocument) {
+  const auto text_of = [](const char* text) {
+    return error_text<ConfigError>([&] { (void)profile_from_json(text, "p.json"); });
+  };
+  EXPECT_THAT(text_of(""),
+              ::testing::StartsWith("[profile] p.json: the document: is not JSON: parse "
+                                    "error at line 1, column 1"));
+  EXPECT_THAT(
+      text_of("{\n\"schema\": ]"),
+      ::testing::StartsWith("[profile] p.json: the document: is not JSON: parse error at line 2, "
+                            "column 11"));
+  EXPECT_EQ(text_of("[]"), "[profile] p.json: the document: an object wanted, found a list");
+}
+
+TEST(ProfileJson, RefusesTwoChunksOfOneNumber) {
+  Profile profile = testing::chunked_profile({.layers = 1}, 2);
+  profile.chunks[1].chunk = 0;
+  EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+            "[profile] p.json: chunks[1].chunk: chunk 0 is there twice");
+}
+
+TEST(ProfileJson, WantsTheFirstSaveToBeThatOfThePosition) {
+  Profile profile = transformer_profile({.layers = 1});
+  profile.chunks[0].buffers[2].saves[0].scope = "elsewhere";
+  EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+            "[profile] p.json: chunks[0].buffers[2].saves: must begin with the saver and scope of "
+            "position");
+}
+
+TEST(StructureDigest, KnowsPositionsAndNothingElse) {
+  const Profile profile = transformer_profile({.layers = 2});
+  const std::string digest = structure_digest(profile);
+  EXPECT_EQ(digest.size(), 16U);
+  EXPECT_EQ(structure_digest(transformer_profile({.layers = 2, .tokens = 777})), digest);
+  EXPECT_NE(structure_digest(transformer_profile({.layers = 3})), digest);
+  EXPECT_NE(structure_digest(transformer_profile({.naming = Naming::kLlama, .layers = 2})), digest);
+  Profile changed = profile;
+  changed.chunks[0].buffers[5].position.ordinal = 77;
+  EXPECT_NE(structure_digest(changed), digest);
+  changed = profile;
+  changed.chunks[0].chunk = 1;
+  EXPECT_NE(structure_digest(changed), digest);
+}
+
+}  // namespace
+}  // namespace spillway
