@@ -1,0 +1,19 @@
+/// Where in a file something was written.
+#pragma once
+
+#include <string>
+
+namespace spillway {
+
+struct Place {
+  std::string file;
+  int line = 0;
+  int column = 0;
+
+  bool operator==(const Place&) const = default;
+};
+
+/// "memory.toml:14:1"; empty if there is no file.
+[[nodiscard]] std::string to_string(const Place& place);
+
+}  // namespace spillway

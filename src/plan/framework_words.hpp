@@ -1,0 +1,43 @@
+/// One pair of functions a framework: its section of a rules file, checked, and the rules it means.
+/// To add a framework: its words in frameworks.hpp, a file with this pair, one line in each of
+/// parse_rules() and translate(), its table in docs/rules.md.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/toml_reader.hpp"
+#include "spillway/plan/frameworks.hpp"
+#include "spillway/plan/rules.hpp"
+
+namespace spillway {
+
+/// Read a section. What is valid there but says nothing goes to `notes`.
+/// Errors: ConfigError, also for combinations without meaning.
+[[nodiscard]] InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes);
+[[nodiscard]] MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes);
+[[nodiscard]] PaddleWords read_paddle(TomlReader& section, std::vector<std::string>& notes);
+
+/// Add the rules, limits and notes that the words mean to `rules`.
+/// Errors: ConfigError if the words do not fit the model.
+void add_rules(const InternEvoWords& words, const ModelShape& shape, Rules& rules);
+void add_rules(const MegatronWords& words, const ModelShape& shape, Rules& rules);
+void add_rules(const PaddleWords& words, const ModelShape& shape, Rules& rules);
+
+/// How many layers a chunk has.
+[[nodiscard]] inline int count_of(const LayerRange& chunk) { return chunk.last - chunk.first + 1; }
+/// The layers `first`, `first` + 1, ... up to, not including, `end` of each chunk, counted within
+/// it; nothing if all are empty.
+[[nodiscard]] std::optional<LayerSet> layers_of_chunks(const ModelShape& shape, int first, int end);
+/// A number above that of any layer.
+inline constexpr int kAllLayers = std::numeric_limits<int>::max();
+
+/// Errors: ConfigError if the model has no layers, which `key` counts.
+void require_layers(const ModelShape& shape, const Place& place, const std::string& key);
+
+/// A rule with the parts that all translated rules have.
+[[nodiscard]] Rule named_rule(std::string name, const Place& place, ActionKind action);
+
+}  // namespace spillway

@@ -1,0 +1,226 @@
+#include "plan/toml_reader.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "spillway/core/error.hpp"
+#include "spillway/core/nearest.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::string_view kOperation = "rules";
+
+std::string as_text(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&text](const auto& value) { text << value; });
+  return text.str();
+}
+
+std::string describe_found(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return "the text " + as_text(node);
+    case toml::node_type::integer:
+    case toml::node_type::floating_point:
+      return "the number " + as_text(node);
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::boolean:
+    case toml::node_type::date:
+    case toml::node_type::time:
+    case toml::node_type::date_time:
+    case toml::node_type::none:
+      return as_text(node);
+  }
+  return {};
+}
+
+/// `error`'s text without "[operation] ".
+std::string detail_of(const Error& error) {
+  const std::string text = error.what();
+  return text.substr(error.operation().size() + 3);
+}
+
+}  // namespace
+
+std::string to_string(const Place& place) {
+  if (place.file.empty()) return {};
+  return place.file + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
+}
+
+toml::table parse_toml(std::string_view text, std::string_view file_name) {
+  try {
+    return toml::parse(text, file_name);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    throw ConfigError(kOperation, std::string(file_name) + ":" + std::to_string(at.line) + ":" +
+                                      std::to_string(at.column) +
+                                      ": not TOML: " + std::string(error.description()));
+  }
+}
+
+const toml::node* TomlReader::value(std::string_view key) {
+  if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) asked_.emplace_back(key);
+  return table_.get(key);
+}
+
+std::optional<std::string> TomlReader::text(std::string_view key) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_string()) refuse_type(key, "a text");
+  return **node->as_string();
+}
+
+std::optional<bool> TomlReader::flag(std::string_view key) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_boolean()) refuse_type(key, "true or false");
+  return **node->as_boolean();
+}
+
+std::optional<std::int64_t> TomlReader::whole(std::string_view key, std::int64_t least,
+                                              std::int64_t most) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_integer()) refuse_type(key, "a whole number");
+  const std::int64_t found = **node->as_integer();
+  if (found < least) refuse_value(key, "it must be at least " + std::to_string(least));
+  if (found > most) refuse_value(key, "it must be at most " + std::to_string(most));
+  return found;
+}
+
+std::optional<double> TomlReader::number(std::string_view key, double least, double most) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_number()) refuse_type(key, "a number");
+  const double found = *node->value<double>();
+  if (!(found >= least && found <= most)) {
+    std::ostringstream range;
+    range << "it must be from " << least << " to " << most;
+    refuse_value(key, range.str());
+  }
+  return found;
+}
+
+std::optional<Bytes> TomlReader::size(std::string_view key) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (node->is_integer()) {
+    const std::int64_t count = **node->as_integer();
+    if (count < 0) refuse_value(key, "a size cannot be negative");
+    return Bytes(static_cast<std::uint64_t>(count));
+  }
+  if (!node->is_string()) refuse_type(key, "a size such as \"1 MiB\" or a number of bytes");
+  try {
+    return parse_bytes(**node->as_string());
+  } catch (const InvalidArgument& error) {
+    refuse(key, detail_of(error));
+  }
+}
+
+std::optional<std::vector<std::string>> TomlReader::texts(std::string_view key) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (node->is_string()) return std::vector<std::string>{**node->as_string()};
+  if (!node->is_array()) refuse_type(key, "a text or a list of texts");
+  std::vector<std::string> found;
+  for (const toml::node& each : *node->as_array()) {
+    if (!each.is_string()) refuse_type(key, "a text or a list of texts");
+    found.push_back(**each.as_string());
+  }
+  if (found.empty()) refuse_value(key, "an empty list matches nothing; leave the key out");
+  return found;
+}
+
+std::string TomlReader::check_word(std::string_view key, const toml::node& node,
+                                   const std::vector<std::string>& words) const {
+  if (!node.is_string()) refuse_type(key, "a word");
+  std::string word = **node.as_string();
+  if (std::find(words.begin(), words.end(), word) != words.end()) return word;
+  throw ConfigError(kOperation, to_string(place_of(node.source())) + ": " + std::string(key) +
+                                    ": unknown word \"" + word + "\"; " + suggestion(word, words));
+}
+
+std::optional<std::vector<std::string>> TomlReader::words(std::string_view key,
+                                                          const std::vector<std::string>& words) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (node->is_string()) return std::vector<std::string>{check_word(key, *node, words)};
+  if (!node->is_array()) refuse_type(key, "a word or a list of words");
+  std::vector<std::string> found;
+  for (const toml::node& each : *node->as_array()) found.push_back(check_word(key, each, words));
+  return found;
+}
+
+std::optional<std::string> TomlReader::word(std::string_view key,
+                                            const std::vector<std::string>& words) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  return check_word(key, *node, words);
+}
+
+std::optional<TomlReader> TomlReader::table(std::string_view key) {
+  const toml::node* node = value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_table()) refuse_type(key, "a table");
+  const std::string title =
+      title_.empty() ? "[" + std::string(key) + "]" : title_ + " " + std::string(key);
+  return TomlReader(*node->as_table(), file_, title);
+}
+
+std::vector<TomlReader> TomlReader::tables(std::string_view key) {
+  const toml::node* node = value(key);
+  std::vector<TomlReader> found;
+  if (node == nullptr) return found;
+  if (!node->is_array() || !node->as_array()->is_homogeneous(toml::node_type::table)) {
+    refuse(key, "must be written [[" + std::string(key) + "]]");
+  }
+  for (const toml::node& each : *node->as_array()) {
+    found.emplace_back(*each.as_table(), file_, "[[" + std::string(key) + "]]");
+  }
+  return found;
+}
+
+void TomlReader::finish() const {
+  for (const auto& [key, node] : table_) {
+    if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
+    throw ConfigError(kOperation, to_string(place_of(key.source())) + ": unknown key \"" +
+                                      std::string(key.str()) + "\"" +
+                                      (title_.empty() ? "" : " in " + title_) + "; " +
+                                      suggestion(key.str(), asked_));
+  }
+}
+
+Place TomlReader::place_of(const toml::source_region& region) const {
+  return {file_, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
+}
+
+Place TomlReader::place() const { return place_of(table_.source()); }
+
+Place TomlReader::place(std::string_view key) const {
+  const toml::node* node = table_.get(key);
+  return node == nullptr ? place() : place_of(node->source());
+}
+
+void TomlReader::refuse(std::string_view key, const std::string& detail) const {
+  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + " " + detail);
+}
+
+void TomlReader::refuse_type(std::string_view key, std::string_view wanted) const {
+  const toml::node* node = table_.get(key);
+  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + ": " +
+                                    std::string(wanted) + " wanted, found " +
+                                    (node == nullptr ? "nothing" : describe_found(*node)));
+}
+
+void TomlReader::refuse_value(std::string_view key, const std::string& reason) const {
+  const toml::node* node = table_.get(key);
+  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + " = " +
+                                    (node == nullptr ? "nothing" : as_text(*node)) +
+                                    " is impossible: " + reason);
+}
+
+}  // namespace spillway

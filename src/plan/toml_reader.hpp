@@ -1,0 +1,77 @@
+/// Reads TOML key by key and says exactly what is wrong and where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <toml++/toml.h>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/plan/place.hpp"
+
+namespace spillway {
+
+/// Errors: ConfigError if the text is not TOML.
+[[nodiscard]] toml::table parse_toml(std::string_view text, std::string_view file_name);
+
+/// One table of a file. Every key the table may have is asked for once, then finish() refuses the
+/// others. A key that is not there is nothing; one of another type or value is an error.
+///
+/// Errors: ConfigError "[rules] file:line:column: key ...", from every function.
+class TomlReader {
+ public:
+  /// `title`: how people know the table: "[limits]"; empty for the file itself.
+  TomlReader(const toml::table& table, std::string file, std::string title)
+      : table_(table), file_(std::move(file)), title_(std::move(title)) {}
+
+  [[nodiscard]] std::optional<std::string> text(std::string_view key);
+  [[nodiscard]] std::optional<bool> flag(std::string_view key);
+  [[nodiscard]] std::optional<std::int64_t> whole(std::string_view key, std::int64_t least,
+                                                  std::int64_t most);
+  [[nodiscard]] std::optional<double> number(std::string_view key, double least, double most);
+  /// "1 MiB" or a whole number of bytes.
+  [[nodiscard]] std::optional<Bytes> size(std::string_view key);
+  /// A text or a list of texts; not an empty list.
+  [[nodiscard]] std::optional<std::vector<std::string>> texts(std::string_view key);
+  /// As texts(), each one of `words`.
+  [[nodiscard]] std::optional<std::vector<std::string>> words(
+      std::string_view key, const std::vector<std::string>& words);
+  [[nodiscard]] std::optional<std::string> word(std::string_view key,
+                                                const std::vector<std::string>& words);
+  [[nodiscard]] std::optional<TomlReader> table(std::string_view key);
+  /// The tables of [[key]].
+  [[nodiscard]] std::vector<TomlReader> tables(std::string_view key);
+
+  [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
+  /// The value, whatever its type, for keys with several; counts as asked for.
+  [[nodiscard]] const toml::node* value(std::string_view key);
+
+  /// Refuses keys that were not asked for.
+  void finish() const;
+
+  /// Where the table, or the value of a key, stands.
+  [[nodiscard]] Place place() const;
+  [[nodiscard]] Place place(std::string_view key) const;
+
+  /// "<place of key>: <key> <detail>".
+  [[noreturn]] void refuse(std::string_view key, const std::string& detail) const;
+  /// "<key>: <wanted> wanted, found <value>".
+  [[noreturn]] void refuse_type(std::string_view key, std::string_view wanted) const;
+  /// "<key> = <value> is impossible: <reason>".
+  [[noreturn]] void refuse_value(std::string_view key, const std::string& reason) const;
+
+ private:
+  [[nodiscard]] std::string check_word(std::string_view key, const toml::node& node,
+                                       const std::vector<std::string>& words) const;
+  [[nodiscard]] Place place_of(const toml::source_region& region) const;
+
+  const toml::table& table_;
+  std::string file_;
+  std::string title_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace spillway

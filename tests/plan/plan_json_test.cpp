@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/plan.hpp"
+#include "spillway/plan/rules.hpp"
+#include "support/error_text.hpp"
+#include "synthetic_profile.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::error_text;
+
+Plan small_plan() {
+  Plan plan;
+  plan.structure = "0123456789abcdef";
+  plan.limits = {Bytes(64), Bytes(1), std::nullopt, Bytes(0)};
+  plan.predicted_step_ns = 370'000'000;
+  plan.predicted_peak = Bytes(1ULL << 33U);
+  plan.notes = {"a note"};
+  Decision keep{0,  {"layers.0", "aten::mm", 0}, Bytes(10),
+                {}, ActionKind::kKeep,           "nothing matched: keep"};
+  Decision offload{1,
+                   {"layers.0", "aten::mm", 1},
+                   Bytes(20),
+                   {ActionKind::kOffload, true, "file"},
+                   ActionKind::kRecompute,
+                   "rule 1 (r.toml:3)"};
+  plan.chunks.push_back({0, {keep, offload}, {1, 0, 1}});
+  return plan;
+}
+
+TEST(PlanJson, GivesBackEveryField) {
+  const Plan plan = small_plan();
+  EXPECT_EQ(plan_from_json(to_json(plan), "plan.json"), plan);
+  EXPECT_EQ(plan_from_json(to_json(Plan{}), "plan.json"), Plan{});
+}
+
+TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
+  const Rules rules = parse_rules(
+      "[[rule]]\nsaved_by = \"*aten*\"\nfraction = 0.5\naction = \"offload\"\nsecond = "
+      "\"recompute\"\n"
+      "[[rule]]\nlayers = \"0..1\"\naction = \"recompute\"\n[limits]\nhost = \"1 MiB\"",
+      "r.toml");
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 random(seed);
+    const Plan plan = make_plan(testing::random_profile(random), rules);
+    ASSERT_EQ(plan_from_json(to_json(plan), "plan.json"), plan) << "seed " << seed;
+  }
+}
+
+struct Wrong {
+  const char* what;
+  const char* by;
+  const char* text;
+};
+
+TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
+  const std::string good = to_json(small_plan());
+  for (const Wrong& each :
+       {Wrong{"spillway.plan/1", "spillway.profile/1",
+              "schema: \"spillway.plan/1\" wanted, found the text \"spillway.profile/1\""},
+        {"\"kind\":\"keep\"", "\"kind\":\"kep\"",
+         "chunks[0].decisions[0].action.kind: unknown word \"kep\"; did you mean \"keep\"?"},
+        {"\"second\":\"recompute\"", "\"second\":true",
+         "chunks[0].decisions[1].second: a text wanted, found true"},
+        {"\"buffer\":1,", "\"buffer\":0,",
+         "chunks[0].decisions[1].buffer: 1, its place in the list, wanted, found 0"},
+        {"[1,0,1]", "[1,2]", "chunks[0].unpack_order[1]: there is no buffer 2; this chunk has 2"},
+        {"\"kind\":\"offload\"", "\"kind\":\"recompute\"",
+         "chunks[0].decisions[1].action: what is recomputed cannot be sharded"},
+        {"\"host\":64", "\"hots\":64", "limits.hots: unknown field; did you mean \"host\"?"}}) {
+    std::string text = good;
+    const std::size_t at = text.find(each.what);
+    ASSERT_NE(at, std::string_view::npos) << each.what << " in " << text;
+    text.replace(at, std::string_view(each.what).size(), each.by);
+    EXPECT_EQ(error_text<ConfigError>([&] { (void)plan_from_json(text, "plan.json"); }),
+              std::string("[plan] plan.json: ") + each.text);
+  }
+}
+
+TEST(ActionText, SaysTierAndShard) {
+  EXPECT_EQ(to_string(Action{}), "keep");
+  EXPECT_EQ(to_string(Action{ActionKind::kOffload, false, "host"}), "offload");
+  EXPECT_EQ(to_string(Action{ActionKind::kOffload, true, "file"}), "offload to file, sharded");
+  EXPECT_EQ(action_kind("recompute"), ActionKind::kRecompute);
+  EXPECT_EQ(action_kind("Keep"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace spillway
