@@ -1,0 +1,219 @@
+#include "spillway/plan/explain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+
+#include "plan/columns.hpp"
+#include "plan/fold.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/plan/module_words.hpp"
+
+namespace spillway {
+namespace {
+
+std::string fixed(double value, const char* unit) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %s", value, unit);
+  return text.data();
+}
+
+std::string milliseconds(std::int64_t ns) { return fixed(static_cast<double>(ns) / 1e6, "ms"); }
+std::string speed(double bytes_per_second) { return fixed(bytes_per_second / 1e9, "GB/s"); }
+
+struct Sum {
+  std::size_t buffers = 0;
+  Bytes bytes;
+
+  void add(Bytes size) {
+    ++buffers;
+    bytes += size;
+  }
+};
+
+std::string count(const Sum& sum) {
+  return std::to_string(sum.buffers) + (sum.buffers == 1 ? " buffer, " : " buffers, ") +
+         to_string(sum.bytes);
+}
+
+bool is_fixed(const Decision& decision) { return decision.reason.starts_with("fixed: "); }
+
+/// Buffers that a person would describe in the same words.
+struct Row {
+  FoldedScope scope;
+  std::vector<std::string> words;  // saved by, made by, action, why
+  Sum sum;
+  bool fixed = false;
+};
+
+std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
+  std::vector<Row> rows;
+  std::map<std::vector<std::string>, std::size_t> known;
+  for (const Decision& decision : chunk.decisions) {
+    // Nobody can do anything about fixed buffers, so they get one line a reason.
+    const bool fixed = is_fixed(decision);
+    const FoldedScope scope = fold(fixed ? "(anywhere)" : decision.position.scope);
+    std::vector<std::string> words = {fixed ? "" : decision.position.saver, "",
+                                      to_string(decision.action), decision.reason};
+    if (profile != nullptr && !fixed) {
+      const auto id = static_cast<std::size_t>(decision.buffer);
+      words[1] = profile->buffers[id].producer.name;
+    }
+    std::vector<std::string> key = words;
+    key.push_back(scope.shape);
+    const auto [place, added] = known.try_emplace(std::move(key), rows.size());
+    if (added) rows.push_back({scope, std::move(words), {}, fixed});
+    rows[place->second].scope.add(scope);
+    rows[place->second].sum.add(decision.bytes);
+  }
+  std::stable_partition(rows.begin(), rows.end(), [](const Row& row) { return !row.fixed; });
+  return rows;
+}
+
+std::string chunk_table(const ChunkPlan& chunk, const ChunkProfile* profile) {
+  const bool made_by = profile != nullptr;
+  std::vector<std::vector<std::string>> table;
+  const auto add = [&](std::string scope, const std::vector<std::string>& words,
+                       std::string buffers, std::string bytes) {
+    std::vector<std::string> line = {std::move(scope), words[0]};
+    if (made_by) line.push_back(words[1]);
+    line.insert(line.end(), {std::move(buffers), std::move(bytes), words[2], words[3]});
+    table.push_back(std::move(line));
+  };
+  add("scope", {"saved by", "made by", "action", "why"}, "buffers", "bytes");
+  Sum sum;
+  for (const Row& row : rows_of(chunk, profile)) {
+    add(row.scope.text(), row.words, std::to_string(row.sum.buffers), to_string(row.sum.bytes));
+    sum.buffers += row.sum.buffers;
+    sum.bytes += row.sum.bytes;
+  }
+  const std::size_t numbers = made_by ? 3 : 2;
+  return "chunk " + std::to_string(chunk.chunk) + ": " + count(sum) + "\n" +
+         in_columns(table, {numbers, numbers + 1}, 2);
+}
+
+std::string totals(const Plan& plan) {
+  std::map<std::string, Sum> by_action;
+  Sum fixed_ones;
+  Bytes all;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    for (const Decision& decision : chunk.decisions) {
+      Sum& sum = is_fixed(decision) ? fixed_ones : by_action[to_string(decision.action)];
+      sum.add(decision.bytes);
+      if (!is_fixed(decision)) all += decision.bytes;
+    }
+  }
+  std::vector<std::vector<std::string>> table = {{"action", "buffers", "bytes", "share"}};
+  const auto add = [&table](const std::string& name, const Sum& sum, const std::string& share) {
+    table.push_back({name, std::to_string(sum.buffers), to_string(sum.bytes), share});
+  };
+  for (const auto& [action, sum] : by_action) {
+    const auto part = static_cast<double>(sum.bytes.count());
+    const auto whole = static_cast<double>(std::max<std::uint64_t>(all.count(), 1));
+    add(action, sum, fixed(100 * part / whole, "%"));
+  }
+  if (fixed_ones.buffers > 0) add("fixed", fixed_ones, "");
+  return "totals\n" + in_columns(table, {1, 2, 3}, 2);
+}
+
+std::string limits_and_prediction(const Plan& plan) {
+  std::vector<std::vector<std::string>> table;
+  const auto add = [&table](const char* name, const std::optional<Bytes>& limit) {
+    table.push_back({name, limit ? to_string(*limit) : "left to the session"});
+  };
+  add("host memory", plan.limits.host);
+  add("in flight", plan.limits.in_flight);
+  add("reloaded ahead", plan.limits.ahead);
+  add("smallest buffer", plan.limits.min_size);
+  std::string text = "limits\n" + in_columns(table, {}, 2);
+  if (plan.predicted_step_ns)
+    text += "predicted step: " + milliseconds(*plan.predicted_step_ns) + "\n";
+  if (plan.predicted_peak) text += "predicted peak: " + to_string(*plan.predicted_peak) + "\n";
+  return text;
+}
+
+std::string recorded(const Profile& profile) {
+  std::string text = "recorded on " + profile.device + ", " + std::to_string(profile.layers) +
+                     " layers in \"" + profile.layer_scope + "\"\nlink: out " +
+                     speed(profile.link.out) + ", back " + speed(profile.link.back) +
+                     ", both at once " + speed(profile.link.out_with_back) + " and " +
+                     speed(profile.link.back_with_out) + "\n";
+  for (const ChunkProfile& chunk : profile.chunks) {
+    text += "chunk " + std::to_string(chunk.chunk) + ": forward " + milliseconds(chunk.forward_ns) +
+            ", backward " + milliseconds(chunk.backward_ns) + ", peak if all were kept " +
+            to_string(chunk.theoretical_peak) + "\n";
+  }
+  return text + "\n";
+}
+
+std::string note_lines(const std::vector<std::string>& notes) {
+  if (notes.empty()) return {};
+  std::string text = "\nnotes\n";
+  for (const std::string& note : notes) text += "  - " + note + "\n";
+  return text;
+}
+
+std::string list(const std::vector<std::string>& patterns) {
+  std::string text;
+  for (const std::string& each : patterns) text += (text.empty() ? "" : " ") + each;
+  return text;
+}
+
+/// What the module words of the rules stand for, as comments.
+std::string word_comments(const Rules& rules) {
+  std::string text;
+  for (const ModuleWord& word : module_words()) {
+    bool used = false;
+    for (const Rule& rule : rules.rules) {
+      for (const auto* words : {&rule.module, &rule.made_in_module}) {
+        for (const std::string& each : *words) used = used || each == word.word;
+      }
+    }
+    if (!used) continue;
+    text += "# " + word.word + ": " + word.meaning + "\n";
+    for (const ModulePattern& pattern : word.patterns) {
+      text += "#   " + list(pattern.scope);
+      if (!pattern.op.empty()) text += "  by  " + list(pattern.op);
+      text += "\n";
+    }
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
+/// A plan may come from a file, so that its digest alone proves nothing.
+bool belong_together(const Plan& plan, const Profile& profile) {
+  return structure_digest(profile) == plan.structure &&
+         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
+                    profile.chunks.end(), [](const ChunkPlan& a, const ChunkProfile& b) {
+                      return a.decisions.size() == b.buffers.size();
+                    });
+}
+
+}  // namespace
+
+std::string explain(const Plan& plan, const Profile* profile) {
+  if (profile != nullptr && !belong_together(plan, *profile)) {
+    throw InvalidArgument("explain", "the plan was made for structure " + plan.structure +
+                                         ", the profile has " + structure_digest(*profile) +
+                                         "; give the profile that the plan was made from");
+  }
+  std::string text = "plan for structure " + plan.structure + "\n\n";
+  if (profile != nullptr) text += recorded(*profile);
+  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
+    text += chunk_table(plan.chunks[i], profile == nullptr ? nullptr : &profile->chunks[i]) + "\n";
+  }
+  return text + summarize(plan);
+}
+
+std::string summarize(const Plan& plan) {
+  return totals(plan) + "\n" + limits_and_prediction(plan) + note_lines(plan.notes);
+}
+
+std::string explain_rules(const Rules& rules, const ModelShape& shape) {
+  const Rules translated = translate(rules, shape);
+  if (translated.rules.empty()) return "# no rules: everything is kept\n" + to_toml(translated);
+  return to_toml(translated) + word_comments(translated);
+}
+
+}  // namespace spillway

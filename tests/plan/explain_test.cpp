@@ -1,0 +1,134 @@
+#include "spillway/plan/explain.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan_queries.hpp"
+#include "spillway/core/error.hpp"
+#include "support/error_text.hpp"
+#include "synthetic_profile.hpp"
+
+namespace spillway {
+namespace {
+
+using ::testing::ContainsRegex;
+using testing::error_text;
+using ::testing::HasSubstr;
+using testing::plan_by;
+using testing::transformer_profile;
+
+constexpr const char* kRules = R"(
+[[rule]]
+name = "attention"
+layers = "0..-2"
+module = "core_attn"
+action = "offload"
+[[rule]]
+scope = "*.mlp.act"
+action = "recompute"
+[[rule]]
+scope = "nowhere"
+action = "offload"
+[limits]
+host = "64 GiB")";
+
+TEST(ExplainedPlan, FoldsLayersAndSaysWhatWhyAndHowMuch) {
+  const std::string text = explain(plan_by(transformer_profile({.layers = 4}), kRules));
+  EXPECT_THAT(text, HasSubstr("plan for structure "));
+  EXPECT_THAT(text, ContainsRegex("scope +saved by +buffers +bytes +action +why\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("layers\\.0\\.\\.2\\.attention\\.core +"
+                            "aten::_scaled_dot_product_flash_attention +15 +481.5 MiB +offload +"
+                            "rule 1 \"attention\" \\(r\\.toml:2\\)\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("layers\\.3\\.attention\\.core +[^ ]+ +5 +160.5 MiB +keep +nothing "
+                            "matched: keep\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("layers\\.0\\.\\.3\\.mlp\\.act +aten::mul +8 +1.8 GiB +recompute +rule "
+                            "2 \\(r\\.toml:7\\)\n"));
+  EXPECT_THAT(text, ContainsRegex("lm_head +aten::mm +1 +64.0 MiB +keep +nothing matched: keep\n"));
+  EXPECT_THAT(text, ContainsRegex("\\(anywhere\\) +29 +[0-9.]+ GiB +keep +fixed: parameter\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("totals\n  action +buffers +bytes +share\n  keep +[0-9]+ +[0-9.]+ GiB "
+                            "+[0-9.]+ %\n  offload +15 +481.5 MiB +[0-9.]+ %\n  recompute +12 +"
+                            "[0-9.]+ GiB +[0-9.]+ %\n  fixed +38 +[0-9.]+ GiB\n"));
+  EXPECT_THAT(text, ContainsRegex("host memory +64.0 GiB\n  in flight +left to the session\n"));
+  EXPECT_THAT(text, HasSubstr("notes\n  - rule 3 (r.toml:10) decided no buffer\n"));
+}
+
+TEST(ExplainedPlan, SaysWithTheProfileWhoMadeWhatAndHowFastItWas) {
+  const Profile profile = transformer_profile({.layers = 2});
+  const std::string text = explain(plan_by(profile, kRules), &profile);
+  EXPECT_THAT(
+      text, HasSubstr("recorded on NVIDIA H200, 2 layers in \"layers\"\nlink: out 55.3 GB/s, back "
+                      "55.5 GB/s, both at once 50.8 GB/s and 50.8 GB/s\nchunk 0: forward "));
+  EXPECT_THAT(text, ContainsRegex("scope +saved by +made by +buffers"));
+  EXPECT_THAT(text, ContainsRegex("layers\\.0\\.\\.1\\.mlp\\.act +aten::mul +aten::silu +2 +"));
+  EXPECT_THAT(text, ContainsRegex("layers\\.0\\.\\.1\\.mlp\\.act +aten::mul +aten::mm +2 +"));
+}
+
+TEST(ExplainedPlan, RefusesAProfileOfAnotherStructure) {
+  const Profile profile = transformer_profile({.layers = 2});
+  const Profile other = transformer_profile({.layers = 3});
+  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)explain(plan_by(profile, kRules), &other); }),
+            "[explain] the plan was made for structure " + structure_digest(profile) +
+                ", the profile has " + structure_digest(other) +
+                "; give the profile that the plan was made from");
+  Plan shorter = plan_by(profile, kRules);
+  shorter.chunks[0].decisions.pop_back();
+  EXPECT_THROW((void)explain(shorter, &profile), InvalidArgument);
+}
+
+TEST(ExplainedPlan, ShowsPredictions) {
+  Plan plan;
+  plan.predicted_step_ns = 378'250'000;
+  plan.predicted_peak = Bytes(5ULL << 30U);
+  EXPECT_THAT(explain(plan), HasSubstr("predicted step: 378.2 ms\npredicted peak: 5.0 GiB\n"));
+}
+
+TEST(ExplainedRules, ReadBackAsTheSameRules) {
+  for (const char* text :
+       {"", kRules,
+        "[internevo]\ncpu_offloading = { enable = true, num_layers = 3 }\ncheckpoint = 0.5",
+        "[internevo]\ncheckpoint = 0.9\nselective_checkpoint = true\nselective_checkpoint_offload "
+        "= true\n"
+        "num_chunks = 2",
+        "[megatron]\nfine_grained_activation_offloading = true\noffload_modules = [\"fc1\", "
+        "\"act\"]\n"
+        "activation_offload_fraction = 0.7\nfine_grained_offloading_max_inflight_offloads = 2\n"
+        "delta_offload_bytes_across_pp_ranks = 1000",
+        "[megatron]\nrecompute_granularity = \"selective\"\nrecompute_modules = [\"layernorm\", "
+        "\"moe\"]",
+        "[megatron]\nrecompute_granularity = \"full\"\nrecompute_method = \"uniform\"\n"
+        "recompute_num_layers = 3\ndistribute_saved_activations = true",
+        "[paddle]\nrecompute_interval = 4\nrecompute_offload = true\nrecompute_partition = true"}) {
+    const Rules rules = parse_rules(text, "a.toml");
+    for (const ModelShape& shape : {ModelShape{{{0, 15}}, 0}, ModelShape{{{0, 7}, {16, 23}}, 2}}) {
+      const std::string explained = explain_rules(rules, shape);
+      Rules wanted = translate(rules, shape);
+      Rules found = parse_rules(explained, "b.toml");
+      for (Rule& rule : wanted.rules) rule.place = {};
+      for (Rule& rule : found.rules) rule.place = {};
+      wanted.notes.clear();
+      EXPECT_EQ(found, wanted) << explained;
+    }
+  }
+}
+
+TEST(ExplainedRules, ShowTheTranslationNotesAndTheModuleWords) {
+  const Rules rules = parse_rules(
+      "[megatron]\nfine_grained_activation_offloading = true\noffload_modules = [\"core_attn\"]",
+      "m");
+  const std::string text = explain_rules(rules, shape_of(4));
+  EXPECT_THAT(text, HasSubstr("# [megatron] Megatron never offloads the last module of each kind"));
+  EXPECT_THAT(text,
+              HasSubstr("[[rule]]\nname = \"megatron: offload_modules\"\nmodule = \"core_attn\"\n"
+                        "min_elements = 1048576\naction = \"offload\"\n"));
+  EXPECT_THAT(text, HasSubstr("# core_attn: attention itself"));
+  EXPECT_THAT(text, HasSubstr("#   *.attention.core\n"));
+  EXPECT_EQ(text.find("# fc1"), std::string_view::npos);
+  EXPECT_THAT(explain_rules({}, {}), HasSubstr("# no rules: everything is kept"));
+}
+
+}  // namespace
+}  // namespace spillway
