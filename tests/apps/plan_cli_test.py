@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""`spillway plan` and `spillway explain` on files, as a user runs them."""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+from program import run
+
+MIB = 1 << 20
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rules"
+
+
+def save(scope, saver):
+    return {"saver": saver, "scope": scope}
+
+
+def buffer(number, layer, scope, saver, producer, call, size):
+    """One buffer of a profile, in the schema of docs/profile-and-plan.md."""
+    return {
+        "id": number,
+        "size": size,
+        "position": {"scope": scope, "saver": saver, "ordinal": 0},
+        "layer": layer,
+        "producer": {"name": producer, "scope": scope, "layer": layer, "call": call},
+        "saves": [save(scope, saver)],
+        "fixed": "none",
+        "release_order": -1,
+        "first_unpack": -1,
+        "last_unpack": -1,
+        "recipe": {"usable": False, "reason": "", "calls": [], "inputs": []},
+    }
+
+
+def profile(layers):
+    """Two buffers a layer: what attention made, and what the activation function saved."""
+    operators, buffers, sites = [], [], []
+    for layer in range(layers):
+        for scope, saver, producer in (
+            (f"layers.{layer}.attention.core", "aten::_scaled_dot_product_flash_attention", "aten::mm"),
+            (f"layers.{layer}.mlp.act", "aten::mul", "aten::silu"),
+        ):
+            number = len(buffers)
+            operators.append({"name": producer, "scope": scope, "layer": layer, "device_ns": 1000, "workspace": 0})
+            buffers.append(buffer(number, layer, scope, saver, producer, number, (number + 1) * MIB))
+            sites.append({"buffer": number, "dtype": "bfloat16", "sizes": [2 * MIB], "strides": [1], "offset": 0})
+    chunk = {
+        "chunk": 0,
+        "first_layer": 0,
+        "layers": layers,
+        "forward_ns": 10_000_000,
+        "backward_ns": 20_000_000,
+        "theoretical_peak": 0,
+        "measured_peak": 0,
+        "operators": operators,
+        "buffers": buffers,
+        "sites": sites,
+        "unpack_order": list(reversed(range(len(buffers)))),
+    }
+    return {
+        "schema": "spillway.profile/1",
+        "device": "a device",
+        "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
+        "layers": layers,
+        "layer_scope": "layers",
+        "pipeline_rank": 0,
+        "chunks": [chunk],
+    }
+
+
+class OnFiles(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.profile = self.write("p.json", json.dumps(profile(4)))
+        self.rules = self.write("r.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..2"\naction = "offload"\n')
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def ok(self, *arguments):
+        result = run("spillway", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, "")
+        return result.stdout
+
+    def refused(self, code, *arguments):
+        result = run("spillway", *arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+        return result.stderr
+
+
+class Plan(OnFiles):
+    def test_writes_the_plan_and_says_what_is_in_it(self):
+        out = self.folder / "plan.json"
+        text = self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", str(out))
+        self.assertIn(f"{out} is written", text)
+        self.assertRegex(text, r"offload +3 +9\.0 MiB")
+        plan = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(plan["schema"], "spillway.plan/1")
+        decisions = plan["chunks"][0]["decisions"]
+        self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
+        self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")
+        self.assertEqual(plan["chunks"][0]["unpack_order"], [7, 6, 5, 4, 3, 2, 1, 0])
+        self.assertEqual([each.name for each in self.folder.glob("plan*")], ["plan.json"])
+
+    def test_prints_json_without_a_file(self):
+        text = self.ok("plan", "--profile", self.profile, "--rules", self.rules)
+        self.assertEqual(len(json.loads(text)["chunks"][0]["decisions"]), 8)
+
+    def test_wrong_rules_start_nothing(self):
+        out = self.folder / "plan.json"
+        rules = self.write("bad.toml", '[[rule]]\naction = "offlod"\n')
+        text = self.refused(1, "plan", "--profile", self.profile, "--rules", rules, "--out", str(out))
+        self.assertEqual(
+            text, f'error: [rules] {rules}:2:10: action: unknown word "offlod"; did you mean "offload"?\n'
+        )
+        self.assertFalse(out.exists())
+
+    def test_a_wrong_profile_is_named_with_its_place(self):
+        broken = profile(2)
+        broken["chunks"][0]["buffers"][1]["size"] = "big"
+        path = self.write("broken.json", json.dumps(broken))
+        text = self.refused(1, "plan", "--profile", path, "--rules", self.rules)
+        self.assertIn(f'{path}: chunks[0].buffers[1].size: a number of bytes wanted, found the text "big"', text)
+
+    def test_files_that_are_not_there_are_named(self):
+        text = self.refused(1, "plan", "--profile", "/nowhere/p.json", "--rules", self.rules)
+        self.assertIn("cannot read /nowhere/p.json: No such file or directory", text)
+        text = self.refused(1, "plan", "--profile", self.profile, "--rules", self.rules, "--out", "/nowhere/plan.json")
+        self.assertIn("cannot write /nowhere/plan.json: No such file or directory", text)
+
+    def test_a_missing_option_is_named(self):
+        self.assertIn("--rules is required", self.refused(2, "plan", "--profile", self.profile))
+
+
+class Explain(OnFiles):
+    def setUp(self):
+        super().setUp()
+        self.plan = str(self.folder / "plan.json")
+        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.plan)
+
+    def test_shows_scopes_operators_bytes_actions_and_reasons(self):
+        text = self.ok("explain", self.plan)
+        self.assertRegex(text, r"layers\.0\.\.2\.attention\.core +aten::_scaled\S+ +3 +9\.0 MiB +offload +rule 1 \(")
+        self.assertRegex(text, r"layers\.0\.\.3\.mlp\.act +aten::mul +4 +20\.0 MiB +keep +nothing matched: keep")
+        self.assertNotIn("made by", text)
+
+    def test_shows_with_the_profile_who_made_the_buffers(self):
+        text = self.ok("explain", self.plan, "--profile", self.profile)
+        self.assertRegex(text, r"mlp\.act +aten::mul +aten::silu +4 ")
+        self.assertIn("recorded on a device, 4 layers", text)
+
+    def test_refuses_the_profile_of_another_model(self):
+        other = self.write("other.json", json.dumps(profile(5)))
+        self.assertIn("give the profile that the plan was made from", self.refused(1, "explain", self.plan, "--profile", other))
+
+    def test_shows_what_the_words_of_a_framework_mean(self):
+        rules = self.write("m.toml", "[internevo]\ncheckpoint = 0.5\n")
+        text = self.ok("explain", "--rules", rules, "--layers", "16")
+        self.assertIn('layers = "0..7"', text)
+        self.assertIn('layers = "0..1"', self.ok("explain", "--rules", rules, "--profile", self.profile))
+        again = self.write("again.toml", text)
+        self.assertEqual(self.ok("explain", "--rules", again), text)
+        self.assertIn("give --layers or --profile", self.refused(1, "explain", "--rules", rules))
+
+    def test_knows_the_rank_in_the_pipeline(self):
+        rules = self.write(
+            "m.toml",
+            "[megatron]\nfine_grained_activation_offloading = true\noffload_modules = ['fc1']\n"
+            "delta_offload_bytes_across_pp_ranks = 1048576\n",
+        )
+        text = self.ok("explain", "--rules", rules, "--layers", "4", "--pipeline-rank", "3")
+        self.assertIn('skip = "3 MiB"', text)
+
+    def test_translates_every_example_to_rules_that_read_the_same(self):
+        examples = sorted(EXAMPLES.glob("*.toml"))
+        self.assertGreaterEqual(len(examples), 4)
+        for example in examples:
+            text = self.ok("explain", "--rules", str(example), "--layers", "16")
+            again = self.write("again.toml", text)
+            rules = lambda each: [line for line in each.splitlines() if line and not line.startswith("#")]
+            self.assertEqual(rules(self.ok("explain", "--rules", again)), rules(text), example.name)
+
+    def test_refuses_lines_without_sense(self):
+        for arguments, text in (
+            ([], "give either a plan's file or --rules"),
+            ([self.plan, "--rules", self.rules], "give either a plan's file or --rules"),
+            ([self.plan, "--layers", "4"], "--layers has a meaning only with --rules"),
+            (["--rules", self.rules, "--layers", "4", "--profile", self.profile], "give one of them"),
+            (["--rules", self.rules, "--layers", "0"], "--layers"),
+            ([self.plan, "other.json"], 'unexpected "other.json"'),
+        ):
+            self.assertIn(text, self.refused(2, "explain", *arguments))
+
+
+if __name__ == "__main__":
+    unittest.main()
