@@ -1,0 +1,38 @@
+/// Names a region of a model, so that rules and reports can speak of "layers.3.attention".
+///
+/// A scope adds its name to those around it on this thread: Scope("mlp") within Scope("layers.3")
+/// is "layers.3.mlp". Where no session records on this thread it costs one read of a thread-local.
+/// Threads: a scope belongs to the thread that made it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace spillway {
+
+class Scope {
+ public:
+  explicit Scope(std::string_view name) : entered_(wanted()) {
+    if (entered_) enter(name);
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() {
+    if (entered_) leave();
+  }
+
+  /// The present scope of this thread; empty outside of all scopes and while nobody records.
+  [[nodiscard]] static const std::string& current();
+
+  /// Whether anyone on this thread wants to know about scopes.
+  [[nodiscard]] static bool wanted();
+
+  /// For callers that cannot nest objects, such as module hooks: enter() and leave() in pairs.
+  static void enter(std::string_view name);
+  static void leave() noexcept;
+
+ private:
+  bool entered_;
+};
+
+}  // namespace spillway

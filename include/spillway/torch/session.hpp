@@ -1,0 +1,135 @@
+/// Takes over what autograd saves: records it, plans by rules, and keeps or offloads each buffer,
+/// with the same bits as without.
+///
+///   spillway::Session session({.rules = spillway::load_rules("memory.toml")});
+///   session.register_model(*model);
+///   for (auto& batch : data) {
+///     auto step = session.step();
+///     model->forward(batch).backward();
+///   }
+///   std::cout << session.report();
+///
+/// Steps: the first one records, with every buffer above `small` offloaded, so that a model that
+/// does not fit records too. From then on the plan that the rules make of the record is carried
+/// out. Buffers are matched by structure, never by size. Where a pass saves something else than
+/// what was recorded, the rest of that pass is kept on the device, counted, and the next step
+/// records anew.
+///
+/// Left alone: tensors that are not dense and plain, are on another device, or are saved during
+/// backward (double backward, a nested checkpoint's second forward), and everything saved under
+/// somebody else's saved-tensor hooks. Parameters and registered buffers are never moved.
+///
+/// Threads: a session belongs to the thread that made its step; backward may run on autograd's
+/// threads. Different sessions may work on different threads at once.
+/// Lifetime: a graph may outlive its step and its session; its saved buffers live as long as it
+/// needs them. A session destroyed in the middle of a step ends the step.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/plan/plan.hpp"
+#include "spillway/plan/profile.hpp"
+#include "spillway/plan/rules.hpp"
+#include "spillway/torch/session_report.hpp"
+
+namespace spillway {
+
+class SessionCore;
+
+struct SessionOptions {
+  /// What to do with which buffer. Without rules and without a plan everything is kept.
+  Rules rules;
+  /// A plan made earlier: no recording step is needed. It wins over `rules`.
+  std::optional<Plan> plan;
+  /// Buffers on this device are managed; by default the first CUDA device, or else the CPU.
+  std::optional<at::Device> device;
+  /// Smaller buffers are always kept.
+  Bytes small{64ULL << 10U};
+  /// Used where neither rules nor plan set a limit: host memory for offloaded buffers (at most half
+  /// of what is free), and the two windows.
+  Bytes host{64ULL << 30U};
+  /// How much of that to make ready at once, in the background, before the first step wants it. The
+  /// more of it is ready, the faster the recording step.
+  Bytes prepare;
+  Bytes in_flight{1ULL << 30U};
+  Bytes ahead{1ULL << 30U};
+};
+
+/// One optimizer step's forward and backward passes; ends when destroyed. Move-only.
+class Step {
+ public:
+  /// Names the pass that runs until the next call of pass(): the forward of one model chunk on one
+  /// micro-batch. Without it every forward that follows a backward is the next micro-batch of chunk
+  /// 0. Backward needs no call: saved buffers know their pass.
+  void pass(int chunk, int micro_batch);
+
+  /// Ends the step early; the destructor does nothing then.
+  void end() noexcept;
+
+  Step(Step&& other) noexcept = default;
+  Step& operator=(Step&& other) = delete;
+  ~Step() { end(); }
+
+ private:
+  friend class Session;
+  explicit Step(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<SessionCore> core_;
+};
+
+class Session {
+ public:
+  /// Takes over torch's saving of tensors in this process, once; other threads and code outside of
+  /// steps are not affected.
+  /// Errors: InvalidArgument for a device that is not there; OutOfMemory as Slab.
+  explicit Session(SessionOptions options = {});
+  /// Rules from a TOML file.
+  /// Errors: also as load_rules().
+  [[nodiscard]] static Session from_file(const std::filesystem::path& rules);
+
+  Session(Session&&) noexcept = default;
+  Session& operator=(Session&&) = delete;
+  ~Session();
+
+  /// Tells which storages are parameters and registered buffers. Call again when they were replaced
+  /// (moved to another device, loaded anew). Works with any torch::nn::Module.
+  template <typename Module>
+  void register_model(const Module& model) {
+    for (const auto& parameter : model.parameters())
+      register_fixed(parameter, FixedReason::kParameter);
+    for (const auto& buffer : model.buffers())
+      register_fixed(buffer, FixedReason::kRegisteredBuffer);
+  }
+  void register_fixed(const at::Tensor& tensor, FixedReason reason);
+
+  /// Begins a step on this thread.
+  /// Errors: InvalidArgument if this session, or another one on this thread, is within a step.
+  [[nodiscard]] Step step();
+
+  /// The next step records anew.
+  void record_next_step();
+
+  /// What the last recording step showed; null before.
+  [[nodiscard]] std::shared_ptr<const Profile> profile() const;
+  /// The plan that is carried out; null before the first one.
+  [[nodiscard]] std::shared_ptr<const Plan> plan() const;
+
+  /// Carries out `plan` from the next step on.
+  /// Errors: InvalidArgument if it was made for another structure than the one recorded.
+  void use_plan(Plan plan);
+
+  /// What happened so far. Between steps it also waits for the copies of the last one.
+  [[nodiscard]] SessionReport report() const;
+
+ private:
+  std::shared_ptr<SessionCore> core_;
+};
+
+}  // namespace spillway

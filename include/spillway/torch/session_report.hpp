@@ -1,0 +1,66 @@
+/// What a session did, for people and for programs. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/clock.hpp"
+
+namespace spillway {
+
+struct ActionTotals {
+  std::uint64_t buffers = 0;
+  Bytes bytes;
+};
+
+struct ScopeLine {
+  std::string scope;  ///< The layer's or module's scope, two components at most.
+  std::string action;
+  std::uint64_t buffers = 0;
+  Bytes bytes;
+};
+
+struct SessionReport {
+  int rank = 0;
+  std::string device;
+  std::uint64_t steps = 0;
+  std::uint64_t recorded_steps = 0;
+
+  /// Saved buffers on the device at once: if everything were kept (from the profile), and as it was
+  /// in the last step that was not recorded.
+  Bytes saved_peak_without;
+  Bytes saved_peak_with;
+  /// The allocator's own peak in the last step; 0 where the device has no such statistics.
+  Bytes device_peak;
+  /// What the plan takes off the device, and how much of that the peak fell by: R.
+  Bytes planned_reduction;
+  double reduction_ratio = 0;
+
+  /// By action ("keep", "offload", ...), of the plan carried out.
+  std::map<std::string, ActionTotals> actions;
+  std::vector<ScopeLine> scopes;
+
+  /// Of the last step.
+  Bytes bytes_out;
+  Bytes bytes_back;
+  std::uint64_t used_in_place = 0;  ///< Wanted by backward while still on the device.
+  std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
+  /// How long the compute stream stood still for copies; measured in recorded steps.
+  Nanoseconds wait{};
+
+  /// Over all steps: why something was kept that was not planned to be, and how often.
+  std::map<std::string, std::uint64_t> fallbacks;
+
+  Bytes host_peak;
+
+  [[nodiscard]] std::string to_text() const;
+  [[nodiscard]] std::string to_json() const;
+};
+
+std::ostream& operator<<(std::ostream& out, const SessionReport& report);
+
+}  // namespace spillway

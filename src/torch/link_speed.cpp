@@ -1,0 +1,77 @@
+#include "link_speed.hpp"
+
+#include <memory>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kSize{32ULL << 20U};
+constexpr int kRounds = 4;
+
+struct Lane {
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> begin;
+  std::unique_ptr<Event> end;
+  DeviceBuffer buffer;
+  Lease lease;
+  bool out = false;
+
+  void run() {
+    stream->record(*begin);
+    for (int i = 0; i < kRounds; ++i) {
+      lease.for_each_piece([&](std::byte* host, std::uint64_t offset, Bytes size) {
+        std::byte* const device = buffer.data() + offset;
+        if (out) {
+          stream->copy(host, device, size, CopyKind::kToHost);
+        } else {
+          stream->copy(device, host, size, CopyKind::kToDevice);
+        }
+      });
+    }
+    stream->record(*end);
+  }
+
+  [[nodiscard]] double speed() const {
+    end->synchronize();
+    const std::chrono::duration<double> time = end->elapsed_since(*begin);
+    return static_cast<double>(kSize.count()) * kRounds / time.count();
+  }
+};
+
+}  // namespace
+
+LinkSpeed measure_link(Device& device, Tier& tier) {
+  LinkSpeed speed;
+  Lane out;
+  Lane back;
+  out.out = true;
+  try {
+    for (Lane* lane : {&out, &back}) {
+      std::optional<Lease> lease = tier.allocate(kSize);
+      if (!lease) return speed;
+      lane->lease = std::move(*lease);
+      lane->buffer = device.allocate(kSize);
+      lane->stream = device.make_stream("link");
+      lane->begin = device.make_event(Timing::kOn);
+      lane->end = device.make_event(Timing::kOn);
+      lane->lease.acquire(*lane->stream);
+      lane->run();  // Warms up.
+      lane->stream->synchronize();
+    }
+  } catch (const OutOfMemory&) {
+    return speed;  // A model that just fits leaves no room to measure; nobody depends on it.
+  }
+  out.run();
+  speed.out = out.speed();
+  back.run();
+  speed.back = back.speed();
+  out.run();
+  back.run();
+  speed.out_with_back = out.speed();
+  speed.back_with_out = back.speed();
+  return speed;
+}
+
+}  // namespace spillway

@@ -1,0 +1,70 @@
+/// One pass of a step, and the buffers it saved; internal. Guarded by the session's lock.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <c10/core/Storage.h>
+
+#include "pass_record.hpp"
+#include "spillway/core/stream.hpp"
+#include "spillway/plan/plan.hpp"
+#include "spillway/transfer/ticket.hpp"
+#include "storage_pin.hpp"
+
+namespace spillway {
+
+/// A chunk's plan, as a pass reads it: by the number of the saved tensor.
+struct ChunkLayout {
+  struct SiteShape {
+    int buffer = 0;
+    at::ScalarType dtype{};
+    std::size_t dimensions = 0;
+  };
+
+  std::vector<SiteShape> sites;
+  std::vector<bool> managed;      // By buffer: not fixed.
+  std::vector<bool> offload;      // By buffer.
+  std::vector<int> reload_order;  // Offloaded buffers, each once.
+};
+
+struct SavedBuffer;
+
+struct PassKey {
+  int chunk = 0;
+  int micro_batch = 0;
+
+  friend bool operator==(const PassKey&, const PassKey&) = default;
+};
+
+struct Pass {
+  PassKey key;
+  std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
+  std::unique_ptr<PassRecord> record;
+  std::size_t next_site = 0;
+  bool diverged = false;
+  bool backward_begun = false;
+  bool reloads_queued = false;
+  std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the record.
+  std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved beside what the layout knows.
+};
+
+/// One storage that autograd saved something of.
+struct SavedBuffer {
+  std::shared_ptr<Pass> pass;
+  int id = -1;  // -1: not known to the pass's layout.
+  std::size_t bytes = 0;
+  std::uint32_t version = 0;
+  StoragePin original;
+  c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
+  Stream* stream = nullptr;  // The one its operators run on.
+  Ticket ticket;             // Of an offloaded buffer.
+  bool in_window = false;    // Copied out, not yet released.
+  bool reloading = false;
+  bool ready = false;
+  bool ahead = false;  // Counted by the reload window.
+
+  [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
+};
+
+}  // namespace spillway

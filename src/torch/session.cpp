@@ -1,0 +1,51 @@
+#include "spillway/torch/session.hpp"
+
+#include <utility>
+
+#include "interception.hpp"
+#include "session_core.hpp"
+
+namespace spillway {
+
+void Step::pass(int chunk, int micro_batch) { core_->begin_explicit_pass({chunk, micro_batch}); }
+
+void Step::end() noexcept {
+  if (core_ != nullptr) core_->end_step();
+  core_ = nullptr;
+}
+
+Session::Session(SessionOptions options)
+    : core_(std::make_shared<SessionCore>(std::move(options))) {
+  install_interception();
+}
+
+Session Session::from_file(const std::filesystem::path& rules) {
+  SessionOptions options;
+  options.rules = load_rules(rules);
+  return Session(std::move(options));
+}
+
+Session::~Session() {
+  if (core_ != nullptr) core_->end_step();
+}
+
+void Session::register_fixed(const at::Tensor& tensor, FixedReason reason) {
+  core_->register_fixed(tensor, reason);
+}
+
+Step Session::step() {
+  core_->begin_step();
+  return Step(core_);
+}
+
+void Session::record_next_step() { core_->record_next_step(); }
+
+std::shared_ptr<const Profile> Session::profile() const { return core_->profile(); }
+
+std::shared_ptr<const Plan> Session::plan() const { return core_->plan(); }
+
+void Session::use_plan(Plan plan) { core_->use_plan(std::move(plan)); }
+
+SessionReport Session::report() const { return core_->report(); }
+
+}  // namespace spillway

@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "session_core.hpp"
+
+namespace spillway {
+
+at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
+  window.require_unmodified();
+  const std::lock_guard lock(mutex_);
+  Pass& pass = *buffer.pass;
+  if (!pass.backward_begun) begin_backward(pass);
+  if (pass.record != nullptr) {
+    pass.record->unpacked(buffer.id);
+    pass.record->end_backward(device_->mark());
+  }
+  bring_back(buffer);
+  reload_ahead();
+  return window.on(buffer.storage);
+}
+
+void SessionCore::begin_backward(Pass& pass) {
+  pass.backward_begun = true;
+  backward_order_.push_back(pass.key);
+  if (pass.record != nullptr) pass.record->begin_backward(device_->mark());
+  queue_reloads(pass);
+}
+
+void SessionCore::queue_reloads(Pass& pass) {
+  if (pass.reloads_queued) return;
+  pass.reloads_queued = true;
+  const auto queue = [this](const WeakBuffer& each) {
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->ticket) return;
+    if (buffer->in_window) {
+      // Its backward is near: it stays.
+      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
+      buffer->in_window = false;
+      return;
+    }
+    reload_window_.append({each, Bytes(buffer->bytes)}, Bytes(buffer->bytes));
+  };
+  if (pass.layout != nullptr && !pass.diverged) {
+    for (const int id : pass.layout->reload_order)
+      queue(pass.buffers[static_cast<std::size_t>(id)]);
+  } else {
+    // Nobody knows the order yet; the last saved is mostly the first wanted.
+    std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
+  }
+}
+
+void SessionCore::queue_next_pass() {
+  if (backward_order_.empty()) return;
+  const auto here =
+      std::find(last_backward_order_.begin(), last_backward_order_.end(), backward_order_.back());
+  if (here == last_backward_order_.end() || here + 1 == last_backward_order_.end()) return;
+  for (const auto& pass : passes_) {
+    // The newest pass may still be running forward.
+    if (pass->key == *(here + 1) && !pass->backward_begun && pass != passes_.back()) {
+      queue_reloads(*pass);
+    }
+  }
+}
+
+void SessionCore::bring_back(SavedBuffer& buffer) {
+  if (!buffer.on_device()) {
+    if (!adopt_if_alive(buffer)) {
+      ++step_.late_reloads;
+      start_reload(buffer);
+    }
+  } else if (buffer.ticket && !buffer.reloading && !buffer.ready) {
+    ++step_.used_in_place;
+    buffer.ready = true;
+    // Others still hold it, so moving it frees nothing.
+    if (buffer.pass->record != nullptr && buffer.storage.use_count() > 1) {
+      buffer.pass->record->held_by_caller(buffer.id);
+    }
+  }
+  if (buffer.reloading && !buffer.ready) {
+    Stream& stream = device_->current_stream();
+    engine_->ready(buffer.ticket, stream);
+    device_->catch_up(stream);
+    buffer.ready = true;
+  }
+}
+
+bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
+  const auto alive = buffer.original.lock();
+  if (!alive || alive->nbytes() != buffer.bytes) return false;
+  buffer.storage = c10::Storage(alive);
+  hold(buffer.bytes);
+  ++step_.used_in_place;
+  buffer.ready = true;
+  if (buffer.pass->record != nullptr) buffer.pass->record->held_by_caller(buffer.id);
+  return true;
+}
+
+void SessionCore::reload_ahead() {
+  bool any = false;
+  const auto start_all = [&] {
+    while (const std::optional<ReloadItem> next = reload_window_.next()) {
+      const BufferRef buffer = next->buffer.lock();
+      if (buffer == nullptr || buffer->on_device() || adopt_if_alive(*buffer)) {
+        reload_window_.finished(next->bytes);
+        continue;
+      }
+      buffer->ahead = true;
+      start_reload(*buffer);
+      any = true;
+    }
+  };
+  start_all();
+  if (reload_window_.waiting() == 0) {
+    queue_next_pass();
+    start_all();
+  }
+  if (any) engine_->flush();
+}
+
+void SessionCore::start_reload(SavedBuffer& buffer) {
+  buffer.storage = device_->allocate(buffer.bytes, *buffer.stream);
+  hold(buffer.bytes);
+  auto* const data = static_cast<std::byte*>(buffer.storage.mutable_data());
+  engine_->reload(buffer.ticket, {data, buffer.bytes}, *buffer.stream);
+  buffer.reloading = true;
+  step_.bytes_back += Bytes(buffer.bytes);
+}
+
+void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (buffer == nullptr || buffer.use_count() > 1) {
+    buffer.reset();
+    return;
+  }
+  if (buffer->in_window) {
+    (void)out_window_.take([&](const WeakBuffer& other) {
+      return !other.owner_before(buffer) && !buffer.owner_before(other);
+    });
+  }
+  if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
+  saved_ -= buffer->bytes;
+  if (buffer->on_device()) let_go(buffer->bytes);
+  if (buffer->ticket) {
+    buffer->ticket = Ticket();
+    device_->catch_up(*buffer->stream);
+  }
+  buffer.reset();
+}
+
+}  // namespace spillway

@@ -1,0 +1,137 @@
+/// The heart of a session, shared with the hooks of graphs that outlive it; internal.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "interception.hpp"
+#include "op_recorder.hpp"
+#include "pass.hpp"
+#include "spillway/memory/counting_tier.hpp"
+#include "spillway/memory/host_tier.hpp"
+#include "spillway/memory/limited_tier.hpp"
+#include "spillway/memory/slab.hpp"
+#include "spillway/torch/session.hpp"
+#include "spillway/transfer/engine.hpp"
+#include "spillway/transfer/windows.hpp"
+#include "storage_pin.hpp"
+#include "tensor_window.hpp"
+#include "torch_device.hpp"
+
+namespace spillway {
+
+class SessionCore final : public Interceptor, public std::enable_shared_from_this<SessionCore> {
+ public:
+  explicit SessionCore(SessionOptions options);
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
+  ~SessionCore();
+
+  void register_fixed(const at::Tensor& tensor, FixedReason reason);
+
+  void begin_step();
+  void end_step() noexcept;
+  void begin_explicit_pass(PassKey key);
+  void record_next_step();
+  void use_plan(Plan plan);
+
+  [[nodiscard]] std::shared_ptr<const Profile> profile() const;
+  [[nodiscard]] std::shared_ptr<const Plan> plan() const;
+  [[nodiscard]] SessionReport report() const;
+
+  // What autograd asks for.
+  [[nodiscard]] std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) override;
+  [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
+  void drop(std::shared_ptr<SavedBuffer> buffer) noexcept;
+
+ private:
+  using BufferRef = std::shared_ptr<SavedBuffer>;
+  using WeakBuffer = std::weak_ptr<SavedBuffer>;
+
+  // Forward.
+  void begin_pass(PassKey key);
+  [[nodiscard]] Pass& current_pass();
+  [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
+  [[nodiscard]] BufferRef find_or_offload(const at::Tensor& tensor, int id, bool offload);
+  void diverge(Pass& pass);
+  void start_offload(const BufferRef& buffer);
+  void release_overdue();
+  void release(SavedBuffer& buffer);
+
+  // Backward.
+  void begin_backward(Pass& pass);
+  void queue_reloads(Pass& pass);
+  void queue_next_pass();
+  void bring_back(SavedBuffer& buffer);
+  void reload_ahead();
+  void start_reload(SavedBuffer& buffer);
+  [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
+
+  // Between steps.
+  void finish_recording();
+  void adopt_plan(Plan plan);
+  [[nodiscard]] std::shared_ptr<const ChunkLayout> layout_of(const ChunkProfile& chunk,
+                                                             const ChunkPlan& plan) const;
+  void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
+  void hold(std::size_t bytes);
+  void let_go(std::size_t bytes) { on_device_ -= bytes; }
+
+  SessionOptions options_;
+  std::unique_ptr<TorchDevice> device_;
+  std::unique_ptr<Slab> slab_;
+  std::unique_ptr<HostTier> host_tier_;
+  std::unique_ptr<LimitedTier> limited_tier_;
+  std::unique_ptr<CountingTier> tier_;
+  std::unique_ptr<TransferEngine> engine_;
+
+  mutable std::mutex mutex_;
+  struct Fixed {
+    FixedReason reason{};
+    StoragePin pin;
+  };
+  std::unordered_map<const c10::StorageImpl*, Fixed> fixed_;
+
+  bool in_step_ = false;
+  std::thread::id thread_;  // That of the step.
+  bool recording_ = false;
+  bool record_next_ = true;
+  std::unique_ptr<OpRecorder> operators_;
+  std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
+  bool explicit_passes_ = false;
+  std::vector<PassKey> backward_order_;       // Of this step,
+  std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
+
+  OffloadWindow<WeakBuffer> out_window_;
+  struct ReloadItem {
+    WeakBuffer buffer;
+    Bytes bytes;
+  };
+  ReloadWindow<ReloadItem> reload_window_;
+
+  std::shared_ptr<const Profile> profile_;
+  std::shared_ptr<const Plan> plan_;
+  std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
+
+  // Statistics.
+  std::uint64_t steps_ = 0;
+  std::uint64_t recorded_steps_ = 0;
+  std::size_t on_device_ = 0;  // Managed buffers' bytes on the device now,
+  std::size_t saved_ = 0;      // and as many as there would be if all were kept.
+  struct StepCounts {
+    std::size_t on_device_peak = 0;
+    std::size_t saved_peak = 0;
+    Bytes device_peak;
+    Bytes bytes_out;
+    Bytes bytes_back;
+    std::uint64_t used_in_place = 0;
+    std::uint64_t late_reloads = 0;
+  };
+  StepCounts step_;
+  StepCounts last_step_;
+  std::map<std::string, std::uint64_t> fallbacks_;
+};
+
+}  // namespace spillway

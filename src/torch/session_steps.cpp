@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "link_speed.hpp"
+#include "scope_recording.hpp"
+#include "session_core.hpp"
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+
+void SessionCore::begin_step() {
+  if (current_interceptor() != nullptr) {
+    throw InvalidArgument("step", current_interceptor() == this
+                                      ? "this session's step has not ended; end it first"
+                                      : "another session is within a step on this thread; end that "
+                                        "one first, or use another thread");
+  }
+  const std::lock_guard lock(mutex_);
+  if (in_step_) {
+    throw InvalidArgument("step",
+                          "this session is within a step on another thread; use one session a "
+                          "thread");
+  }
+  if (options_.plan && plan_ == nullptr) {
+    // Its sites are not known before one pass was seen.
+    record_next_ = true;
+  }
+  in_step_ = true;
+  thread_ = std::this_thread::get_id();
+  recording_ = std::exchange(record_next_, false);
+  passes_.clear();
+  explicit_passes_ = false;
+  last_backward_order_ = std::exchange(backward_order_, {});
+  step_ = StepCounts{};
+  step_.on_device_peak = on_device_;
+  step_.saved_peak = saved_;
+  device_->reset_peak();
+  if (recording_) {
+    operators_ = std::make_unique<OpRecorder>(*device_);
+    start_recording_scopes();
+    operators_->start();
+  }
+  (void)set_interceptor(this);
+}
+
+void SessionCore::end_step() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return;
+  in_step_ = false;
+  if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
+  ++steps_;
+  step_.device_peak = device_->peak();
+  if (recording_) {
+    operators_->stop();
+    stop_recording_scopes();
+    recording_ = false;
+    ++recorded_steps_;
+    try {
+      finish_recording();
+    } catch (const std::exception& error) {
+      record_next_ = true;
+      count_fallback(std::string("the record could not be used: ") + error.what());
+    }
+    // A backward may still come; nobody records it.
+    for (const auto& pass : passes_) pass->record = nullptr;
+  } else {
+    last_step_ = step_;
+  }
+  passes_.clear();
+}
+
+void SessionCore::finish_recording() {
+  Profile profile;
+  profile.device = device_->torch_device().str();
+  std::set<int> chunks;
+  for (const auto& pass : passes_) {
+    // The first pass of a chunk that had its backward speaks for all of them.
+    if (pass->record == nullptr || !pass->record->had_backward() ||
+        !chunks.insert(pass->key.chunk).second) {
+      continue;
+    }
+    profile.chunks.push_back(pass->record->finish(pass->key.chunk, *operators_, *device_));
+    profile.chunks.back().measured_peak = step_.device_peak;
+  }
+  operators_.reset();
+  if (profile.chunks.empty()) {
+    record_next_ = true;  // Nothing was trained in this step.
+    return;
+  }
+  find_layers(profile);
+  profile.link = measure_link(device_->device(), *limited_tier_);
+  profile_ = std::make_shared<const Profile>(std::move(profile));
+  adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
+}
+
+void SessionCore::adopt_plan(Plan plan) {
+  if (plan.structure != structure_digest(*profile_)) {
+    throw InvalidArgument("plan",
+                          "the plan was made for another structure than the one recorded; make it "
+                          "anew with `spillway plan`");
+  }
+  layouts_.clear();
+  for (const ChunkPlan& chunk : plan.chunks) {
+    for (const ChunkProfile& recorded : profile_->chunks) {
+      if (recorded.chunk == chunk.chunk) layouts_[chunk.chunk] = layout_of(recorded, chunk);
+    }
+  }
+  plan_ = std::make_shared<const Plan>(std::move(plan));
+}
+
+std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkProfile& chunk,
+                                                          const ChunkPlan& plan) const {
+  auto layout = std::make_shared<ChunkLayout>();
+  for (const SiteProfile& site : chunk.sites) {
+    ChunkLayout::SiteShape shape;
+    shape.buffer = site.buffer;
+    shape.dimensions = site.sizes.size();
+    for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
+      if (site.dtype == c10::toString(static_cast<at::ScalarType>(type))) {
+        shape.dtype = static_cast<at::ScalarType>(type);
+      }
+    }
+    layout->sites.push_back(shape);
+  }
+  layout->offload.resize(chunk.buffers.size());
+  for (const Decision& decision : plan.decisions) {
+    const auto id = static_cast<std::size_t>(decision.buffer);
+    const bool fixed = chunk.buffers[id].fixed != FixedReason::kNone;
+    layout->offload[id] = !fixed && decision.action.kind == ActionKind::kOffload;
+  }
+  std::vector<bool> queued(chunk.buffers.size());
+  const auto queue = [&](int id) {
+    const auto place = static_cast<std::size_t>(id);
+    if (!layout->offload[place] || queued[place]) return;
+    queued[place] = true;
+    layout->reload_order.push_back(id);
+  };
+  for (const int id : chunk.unpack_order) queue(id);
+  for (auto buffer = chunk.buffers.rbegin(); buffer != chunk.buffers.rend(); ++buffer) {
+    queue(buffer->id);  // What the recorded backward did not want comes last.
+  }
+  return layout;
+}
+
+void SessionCore::use_plan(Plan plan) {
+  const std::lock_guard lock(mutex_);
+  if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
+  if (profile_ == nullptr) {
+    options_.plan = std::move(plan);
+    return;
+  }
+  adopt_plan(std::move(plan));
+}
+
+void SessionCore::record_next_step() {
+  const std::lock_guard lock(mutex_);
+  record_next_ = true;
+}
+
+std::shared_ptr<const Profile> SessionCore::profile() const {
+  const std::lock_guard lock(mutex_);
+  return profile_;
+}
+
+std::shared_ptr<const Plan> SessionCore::plan() const {
+  const std::lock_guard lock(mutex_);
+  return plan_;
+}
+
+namespace {
+
+/// "layers.3.mlp.fc1" -> "layers.3": as much as a line of the report shows.
+std::string short_scope(const std::string& scope) {
+  const std::size_t dot =
+      scope.find('.', scope.find('.') == std::string::npos ? scope.size() : scope.find('.') + 1);
+  return scope.empty() ? "(no scope)" : scope.substr(0, dot);
+}
+
+}  // namespace
+
+SessionReport SessionCore::report() const {
+  const std::lock_guard lock(mutex_);
+  SessionReport report;
+  report.device = device_->torch_device().str();
+  report.steps = steps_;
+  report.recorded_steps = recorded_steps_;
+  report.saved_peak_without = Bytes(last_step_.saved_peak);
+  report.saved_peak_with = Bytes(last_step_.on_device_peak);
+  report.device_peak = last_step_.device_peak;
+  report.bytes_out = last_step_.bytes_out;
+  report.bytes_back = last_step_.bytes_back;
+  report.used_in_place = last_step_.used_in_place;
+  report.late_reloads = last_step_.late_reloads;
+  report.fallbacks = fallbacks_;
+  report.host_peak = tier_->counts().peak;
+  if (plan_ == nullptr) return report;
+  std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
+  for (const ChunkPlan& chunk : plan_->chunks) {
+    for (const Decision& decision : chunk.decisions) {
+      const std::string action(to_string(decision.action.kind));
+      for (ActionTotals* totals :
+           {&report.actions[action], &scopes[{short_scope(decision.position.scope), action}]}) {
+        ++totals->buffers;
+        totals->bytes += decision.bytes;
+      }
+    }
+  }
+  for (const auto& [key, totals] : scopes) {
+    report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
+  }
+  report.planned_reduction = report.actions["offload"].bytes;
+  if (report.actions["offload"].buffers == 0) report.actions.erase("offload");
+  const double reduced =
+      static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);
+  if (report.planned_reduction > Bytes(0)) {
+    report.reduction_ratio = reduced / static_cast<double>(report.planned_reduction.count());
+  }
+  return report;
+}
+
+}  // namespace spillway

@@ -1,0 +1,27 @@
+/// Knows a storage without keeping its memory; internal. While a pin exists the address of the
+/// StorageImpl is not used for another one, so it can stand for the storage's identity.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace spillway {
+
+class StoragePin {
+ public:
+  StoragePin() : weak_(c10::intrusive_ptr<c10::StorageImpl>()) {}
+  /// Precondition: the storage is alive.
+  explicit StoragePin(c10::StorageImpl* storage)
+      : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)) {}
+
+  [[nodiscard]] bool is(const c10::StorageImpl* storage) const noexcept {
+    return storage != nullptr && weak_._unsafe_get_target() == storage;
+  }
+  /// The storage if somebody still holds it; else null.
+  [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock() const noexcept { return weak_.lock(); }
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
+};
+
+}  // namespace spillway

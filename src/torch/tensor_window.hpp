@@ -1,0 +1,44 @@
+/// A saved tensor without its memory; internal.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+
+namespace spillway {
+
+/// What a tensor is besides its storage, enough to make an equal one on another storage.
+class TensorWindow {
+ public:
+  TensorWindow() = default;
+  explicit TensorWindow(const at::Tensor& tensor);
+
+  /// A tensor without history that looks at `storage` as the original looked at its own.
+  [[nodiscard]] at::Tensor on(const c10::Storage& storage) const;
+
+  /// Errors: what autograd itself would throw if the tensor was changed in place since.
+  void require_unmodified() const;
+
+  [[nodiscard]] at::ScalarType dtype() const { return c10::typeMetaToScalarType(dtype_); }
+  [[nodiscard]] std::uint32_t version() const { return saved_version_; }
+
+ private:
+  caffe2::TypeMeta dtype_;
+  c10::SmallVector<std::int64_t, 5> sizes_;
+  c10::SmallVector<std::int64_t, 5> strides_;
+  std::int64_t offset_ = 0;
+  c10::DispatchKeySet keys_;
+  c10::VariableVersion version_;  // Shared with the tensor and its views; holds no memory.
+  std::uint32_t saved_version_ = 0;
+};
+
+/// Whether a tensor is dense, plain and on `device`: made of a storage, sizes and strides and
+/// nothing else. All others are left alone.
+[[nodiscard]] bool is_plain(const at::Tensor& tensor);
+
+/// The same tensor without its history. Keeps the storage, not the graph.
+[[nodiscard]] at::Tensor without_history(const at::Tensor& tensor);
+
+}  // namespace spillway

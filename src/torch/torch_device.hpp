@@ -1,0 +1,60 @@
+/// The device whose tensors a session manages, as torch knows it and as the engine does; internal.
+/// All calls but the constructor are made under the session's lock, on the thread that runs the
+/// forward or backward in question.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/clock.hpp"
+#include "spillway/core/device.hpp"
+
+namespace spillway {
+
+/// A moment on the device's clock; resolved by TorchDevice::elapsed().
+struct TimeMark {
+  EventRef event;
+  Nanoseconds host{};
+};
+
+class TorchDevice {
+ public:
+  TorchDevice() = default;
+  TorchDevice(const TorchDevice&) = delete;
+  TorchDevice& operator=(const TorchDevice&) = delete;
+  virtual ~TorchDevice() = default;
+
+  [[nodiscard]] virtual at::Device torch_device() const = 0;
+  [[nodiscard]] virtual Device& device() = 0;
+
+  /// The stream on which this thread's operators run now. Lives as long as this.
+  [[nodiscard]] virtual Stream& current_stream() = 0;
+
+  /// Where operators do not run on a stream but on the calling thread, that thread has to wait for
+  /// what `stream` waits for, before it frees or reads memory.
+  virtual void catch_up(Stream& stream) = 0;
+
+  /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
+  [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
+
+  [[nodiscard]] virtual TimeMark mark() = 0;
+  /// Blocks until both have happened.
+  [[nodiscard]] virtual Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) = 0;
+
+  /// The allocator's peak since the last reset; 0 where it keeps none.
+  [[nodiscard]] virtual Bytes peak() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+/// Errors: InvalidArgument if there is no such device.
+[[nodiscard]] std::unique_ptr<TorchDevice> make_torch_device(std::optional<at::Device> wanted);
+
+/// For make_torch_device(), one of two translation units: null where torch has no CUDA or finds no
+/// device.
+[[nodiscard]] std::unique_ptr<TorchDevice> make_cuda_torch_device(std::optional<int> index);
+
+}  // namespace spillway

@@ -1,0 +1,89 @@
+#include <vector>
+
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "spillway/core/event_pool.hpp"
+#include "spillway/cuda/cuda_device.hpp"
+#include "torch_device.hpp"
+
+namespace spillway {
+namespace {
+
+class CudaTorchDevice final : public TorchDevice {
+ public:
+  explicit CudaTorchDevice(int index)
+      : index_(static_cast<c10::DeviceIndex>(index)),
+        device_(index),
+        events_(device_, Timing::kOn) {
+    // The allocator's statistics exist only once it is there.
+    at::globalContext().lazyInitDevice(at::kCUDA);
+  }
+
+  [[nodiscard]] at::Device torch_device() const override { return {at::kCUDA, index_}; }
+  [[nodiscard]] Device& device() override { return device_; }
+
+  [[nodiscard]] Stream& current_stream() override {
+    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(index_);
+    for (const Known& known : streams_) {
+      if (known.torch == stream) return *known.ours;
+    }
+    streams_.push_back({stream, device_.borrow_stream(stream.stream(), "compute")});
+    return *streams_.back().ours;
+  }
+
+  void catch_up(Stream& /*stream*/) override {}
+
+  [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
+    const c10::cuda::CUDAStreamGuard guard(torch_stream(stream));
+    c10::Allocator* const allocator = c10::cuda::CUDACachingAllocator::get();
+    return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
+  }
+
+  [[nodiscard]] TimeMark mark() override {
+    TimeMark mark{events_.take(), {}};
+    current_stream().record(*mark.event);
+    return mark;
+  }
+  [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
+    to.event->synchronize();
+    from.event->synchronize();
+    return to.event->elapsed_since(*from.event);
+  }
+
+  [[nodiscard]] Bytes peak() const override {
+    return Bytes(static_cast<std::uint64_t>(
+        c10::cuda::CUDACachingAllocator::getDeviceStats(index_).allocated_bytes[0].peak));
+  }
+  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+
+ private:
+  struct Known {
+    c10::cuda::CUDAStream torch;
+    std::unique_ptr<Stream> ours;
+  };
+
+  [[nodiscard]] c10::cuda::CUDAStream torch_stream(const Stream& stream) const {
+    for (const Known& known : streams_) {
+      if (known.ours.get() == &stream) return known.torch;
+    }
+    return c10::cuda::getCurrentCUDAStream(index_);
+  }
+
+  c10::DeviceIndex index_;
+  CudaDevice device_;
+  EventPool events_;
+  std::vector<Known> streams_;  // Few; torch makes its streams once.
+};
+
+}  // namespace
+
+std::unique_ptr<TorchDevice> make_cuda_torch_device(std::optional<int> index) {
+  if (!at::globalContext().hasCUDA() || c10::cuda::device_count() == 0) return nullptr;
+  return std::make_unique<CudaTorchDevice>(index.value_or(c10::cuda::current_device()));
+}
+
+}  // namespace spillway

@@ -1,0 +1,148 @@
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gtest/gtest.h>
+
+#include "spillway/cuda/cuda_device.hpp"
+#include "spillway/torch/session.hpp"
+#include "tiny_model.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::count_different;
+using testing::TinyModel;
+using testing::TinyOptions;
+
+class CudaSession : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_system().devices.empty()) GTEST_SKIP() << "skipped: no CUDA device";
+    shape_.device = at::Device(at::kCUDA, 0);
+    shape_.hidden = 512;
+    shape_.vocabulary = 1000;
+  }
+
+  static SessionOptions offload_everything() {
+    SessionOptions options;
+    options.rules = parse_rules("[[rule]]\naction = \"offload\"\n", "test.toml");
+    options.host = 2_GiB;
+    options.in_flight = 8_MiB;
+    options.ahead = 8_MiB;
+    return options;
+  }
+
+  /// Losses and gradients of a few steps, with or without a session.
+  template <typename Forward>
+  std::vector<at::Tensor> train(Session* session, int steps, Forward&& forward) {
+    const testing::Deterministic deterministic;
+    TinyModel model(shape_);
+    if (session != nullptr) session->register_model(model);
+    std::vector<at::Tensor> values;
+    for (int i = 0; i < steps; ++i) {
+      model.zero_gradients();
+      at::manual_seed(static_cast<std::uint64_t>(100 + i));
+      {
+        std::optional<Step> step;
+        if (session != nullptr) step.emplace(session->step());
+        values.push_back(forward(model, step ? &*step : nullptr, i).detach().clone());
+      }
+      for (at::Tensor& gradient : model.gradients()) values.push_back(std::move(gradient));
+      model.update();
+    }
+    return values;
+  }
+
+  template <typename Forward>
+  int difference(Session& session, int steps, Forward&& forward) {
+    const auto without = train(nullptr, steps, forward);
+    return count_different(without, train(&session, steps, forward));
+  }
+
+  static at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
+    at::Tensor loss = model.loss(model.tokens(4, 512, i));
+    loss.backward();
+    return loss;
+  }
+
+  TinyOptions shape_;
+};
+
+TEST_F(CudaSession, GivesTheSameBitsFromTheFirstStepOn) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    shape_.dtype = dtype;
+    Session session(offload_everything());
+    EXPECT_EQ(difference(session, 6, plain_step), 0);
+    const SessionReport report = session.report();
+    EXPECT_EQ(report.recorded_steps, 1U);
+    EXPECT_GT(report.bytes_back, 10_MiB) << report;
+    EXPECT_LT(report.saved_peak_with.count() * 2, report.saved_peak_without.count()) << report;
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+  }
+}
+
+TEST_F(CudaSession, KeepsSeveralPassesInFlight) {
+  Session session(offload_everything());
+  EXPECT_EQ(difference(session, 5,
+                       [](TinyModel& model, Step* step, int i) {
+                         std::vector<at::Tensor> losses;
+                         for (int micro = 0; micro < 3; ++micro) {
+                           if (step != nullptr) step->pass(0, micro);
+                           losses.push_back(model.loss(model.tokens(2, 256 + 64 * micro, 10 * i)));
+                         }
+                         at::Tensor total = losses[0].detach();
+                         for (const at::Tensor& loss : losses) {
+                           loss.backward();
+                           total = total + loss.detach();
+                         }
+                         return total;
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+TEST_F(CudaSession, WorksOnAStreamOfTheUsers) {
+  Session session(offload_everything());
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  EXPECT_EQ(difference(session, 4,
+                       [&](TinyModel& model, Step* step, int i) {
+                         c10::cuda::device_synchronize();
+                         at::Tensor loss;
+                         {
+                           const c10::cuda::CUDAStreamGuard guard(stream);
+                           loss = plain_step(model, step, i);
+                         }
+                         c10::cuda::device_synchronize();
+                         return loss;
+                       }),
+            0);
+}
+
+TEST_F(CudaSession, DoesNotGrowOverManySteps) {
+  Session session(offload_everything());
+  TinyModel model(shape_);
+  session.register_model(model);
+  std::int64_t before = 0;
+  Bytes host;
+  for (int i = 0; i < 60; ++i) {
+    model.zero_gradients();
+    {
+      const auto step = session.step();
+      model.loss(model.tokens(4, 512, i)).backward();
+    }
+    const std::int64_t now =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+    if (i == 10) {
+      before = now;
+      host = session.report().host_peak;
+    }
+    if (i > 10) {
+      EXPECT_EQ(now, before) << "step " << i;
+    }
+  }
+  EXPECT_EQ(session.report().host_peak, host);
+}
+
+}  // namespace
+}  // namespace spillway
