@@ -1,0 +1,287 @@
+/// Question: what does a session cost, and what does it save, on a stack of Llama-shaped layers?
+///
+/// How to read it: every row trains the same model on the same tokens, in turns without and with a
+/// session; its figure is the median ratio of the two. "peak" is what the allocator's own
+/// statistics say was allocated at most in a step, less what was there before it (weights,
+/// gradients). "gradients that differ" counts those that differ in a bit from those without a
+/// session; "first step" is the ratio of the step that records.
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include <ATen/Context.h>
+#include <CLI/CLI.hpp>
+
+#include "common/command_line.hpp"
+#include "common/devices.hpp"
+#include "device_memory.hpp"
+#include "llama_layers.hpp"
+#include "spillway/plan/explain.hpp"
+#include "spillway/torch/session.hpp"
+#include "support/report.hpp"
+
+namespace spillway::bench {
+namespace {
+
+using namespace spillway::literals;
+
+constexpr const char* kQuestion =
+    "What does a session cost, and what does it save, on a stack of Llama-shaped layers?";
+
+struct Options {
+  bool small = false;
+  bool explain = false;
+  int repeats = 7;
+  std::string out;
+  std::string markdown;
+  std::string commit;
+};
+
+/// One way of running the model.
+struct Row {
+  std::string id;
+  std::string text;
+  std::string rules;  // TOML.
+  std::optional<Wanted> wanted;
+};
+
+struct Outcome {
+  std::vector<double> base;          // Steps without a session, in turns with
+  std::vector<double> milliseconds;  // steps with it,
+  std::vector<double> ratios;        // and their ratios.
+  double first_step = 0;             // Ratio of the step that records.
+  double peak = 0;                   // GiB
+  int different = 0;
+  SessionReport report;
+  LinkSpeed link;
+};
+
+class Bench {
+ public:
+  Bench(LlamaShape shape, int repeats, bool explain)
+      : repeats_(repeats), explain_(explain), model_(shape), tokens_(model_.tokens()) {}
+
+  /// Steps without and with the row's session take turns, so that whatever drifts drifts under
+  /// both.
+  Outcome run(const Row& row) {
+    Session session(options_of(row));
+    session.register_model(model_);
+    Outcome outcome;
+    constexpr int kWarmUp = 3;
+    for (int i = 0; i < repeats_ + kWarmUp; ++i) {
+      const double base = step(nullptr).milliseconds;
+      const Measured measured = step(&session);
+      if (i == 0) outcome.first_step = measured.milliseconds / base;
+      if (i < kWarmUp) continue;
+      outcome.base.push_back(base);
+      outcome.milliseconds.push_back(measured.milliseconds);
+      outcome.ratios.push_back(measured.milliseconds / base);
+      outcome.peak = measured.peak;
+    }
+    outcome.report = session.report();
+    outcome.link = session.profile()->link;
+    outcome.different = count_different(session);
+    if (explain_) std::cerr << explain(*session.plan(), session.profile().get()) << '\n';
+    return outcome;
+  }
+
+  /// The peak without a session, in GiB.
+  double base_peak() { return step(nullptr).peak; }
+
+  /// Forward and backward without a session, in milliseconds: medians.
+  std::pair<double, double> base_parts() {
+    std::vector<double> forward;
+    std::vector<double> backward;
+    for (int i = 0; i < repeats_; ++i) {
+      wait_for_device(tokens_.device());
+      const auto begin = std::chrono::steady_clock::now();
+      const at::Tensor loss = model_.loss(tokens_);
+      wait_for_device(tokens_.device());
+      const auto middle = std::chrono::steady_clock::now();
+      loss.backward();
+      wait_for_device(tokens_.device());
+      const auto end = std::chrono::steady_clock::now();
+      forward.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
+      backward.push_back(std::chrono::duration<double, std::milli>(end - middle).count());
+    }
+    return {app::spread_of(forward).median, app::spread_of(backward).median};
+  }
+
+ private:
+  struct Measured {
+    double milliseconds = 0;
+    double peak = 0;
+  };
+
+  [[nodiscard]] SessionOptions options_of(const Row& row) const {
+    SessionOptions options;
+    options.rules = parse_rules(row.rules, row.id + ".toml");
+    options.device = tokens_.device();
+    if (tokens_.is_cuda()) options.prepare = 24_GiB;
+    return options;
+  }
+
+  Measured step(Session* session) {
+    for (const at::Tensor& parameter : model_.parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+    }
+    const std::uint64_t before = start_measuring_memory(tokens_.device());
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      std::optional<Step> scope;
+      if (session != nullptr) scope.emplace(session->step());
+      model_.loss(tokens_).backward();
+    }
+    wait_for_device(tokens_.device());
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+    const std::uint64_t peak = peak_memory(tokens_.device());
+    return {time.count(), static_cast<double>(peak - before) / (1 << 30)};
+  }
+
+  /// How many gradients of a step with the session differ in a bit from those without: under
+  /// deterministic algorithms, which are slower and so not timed.
+  int count_different(Session& session) {
+    at::globalContext().setDeterministicAlgorithms(true, false);
+    (void)step(nullptr);
+    std::vector<at::Tensor> without;
+    for (const at::Tensor& parameter : model_.parameters()) {
+      without.push_back(parameter.grad().clone());
+    }
+    (void)step(&session);
+    at::globalContext().setDeterministicAlgorithms(false, false);
+    int different = 0;
+    for (std::size_t i = 0; i < without.size(); ++i) {
+      different += at::equal(without[i], model_.parameters()[i].grad()) ? 0 : 1;
+    }
+    return different;
+  }
+
+  int repeats_;
+  bool explain_;
+  LlamaLayers model_;
+  at::Tensor tokens_;
+};
+
+std::vector<Row> rows(int layers, bool judge) {
+  const std::string but_last = "0.." + std::to_string(layers - 2);
+  const auto at_most = [judge](double limit) {
+    return Wanted{Wanted::Kind::kAtMost, limit, judge};
+  };
+  return {
+      {"keep", "intercepted, everything kept", "", at_most(1.005)},
+      {"attention", "attention and residuals offloaded, but of the last layer",
+       "[[rule]]\nlayers = \"" + but_last +
+           "\"\nsaved_by = [\"*scaled_dot*\", \"*attention*\", \"*rms_norm*\"]\n"
+           "min_size = \"1 MiB\"\naction = \"offload\"\n",
+       at_most(1.015)},
+      {"all", "everything offloaded, but of the last layer",
+       "[[rule]]\nlayers = \"" + but_last + "\"\nmin_size = \"1 MiB\"\naction = \"offload\"\n",
+       std::nullopt},
+  };
+}
+
+void add_figures(Report& report, const Row& row, const Outcome& outcome) {
+  Figure figure;
+  figure.id = "layers." + row.id;
+  figure.found = {row.text, "x", 3, app::spread_of(outcome.ratios)};
+  figure.wanted = row.wanted;
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); };
+  figure.beside = {
+      {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
+      {"without", "ms", 1, app::spread_of(outcome.base)},
+      {"peak", "GiB", 2, app::exactly(outcome.peak)},
+      {"gradients that differ", "", 0, app::exactly(static_cast<double>(outcome.different))},
+      {"out", "GiB", 2, app::exactly(gib(outcome.report.bytes_out))},
+      {"back", "GiB", 2, app::exactly(gib(outcome.report.bytes_back))},
+      {"late", "", 0, app::exactly(static_cast<double>(outcome.report.late_reloads))},
+      {"first step", "x", 2, app::exactly(outcome.first_step)}};
+  report.figures.push_back(std::move(figure));
+}
+
+/// The least that moving so much can take: each way either the pass or the link sets the time.
+void add_limit(Report& report, const Outcome& outcome, std::pair<double, double> parts,
+               bool judge) {
+  if (outcome.link.out <= 0 || outcome.link.back <= 0) return;
+  const double out = static_cast<double>(outcome.report.bytes_out.count()) / outcome.link.out * 1e3;
+  const double back =
+      static_cast<double>(outcome.report.bytes_back.count()) / outcome.link.back * 1e3;
+  const double limit = std::max(parts.first, out) + std::max(parts.second, back);
+  std::vector<double> ratios;
+  for (const double time : outcome.milliseconds) ratios.push_back(time / limit);
+  Figure figure;
+  figure.id = "layers.all_limit";
+  figure.found = {"the same, compared with what the link allows", "x", 3, app::spread_of(ratios)};
+  figure.wanted = Wanted{Wanted::Kind::kAtMost, 1.02, judge};
+  figure.beside = {{"limit", "ms", 1, app::exactly(limit)},
+                   {"forward", "ms", 1, app::exactly(parts.first)},
+                   {"copies out", "ms", 1, app::exactly(out)},
+                   {"backward", "ms", 1, app::exactly(parts.second)},
+                   {"copies back", "ms", 1, app::exactly(back)}};
+  report.figures.push_back(std::move(figure));
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app(std::string(kQuestion) + "\nbench/layers/main.cpp says how to read the answer.\n",
+               "bench_layers");
+  Options options;
+  app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
+  app.add_flag("--explain", options.explain, "Print the plan of every row");
+  app.add_option("--repeats", options.repeats, "Timed steps of each row")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
+  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
+  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
+  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
+
+  LlamaShape shape;
+  shape.device = best_device();
+  const bool judge = shape.device.is_cuda() && !options.small;
+  if (!judge) {
+    shape = {.layers = 4,
+             .hidden = 256,
+             .heads = 8,
+             .kv_heads = 2,
+             .ffn = 512,
+             .tokens = 512,
+             .vocabulary = 1000,
+             .device = shape.device,
+             .dtype = at::kFloat};
+  }
+  const std::unique_ptr<Device> device =
+      app::open_device(app::parse_device(shape.device.is_cuda() ? "cuda" : "host"));
+  Report report;
+  report.bench = "layers";
+  report.question = kQuestion;
+  report.made = provenance_of(*device, argc, argv, options.commit);
+  report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
+  Bench bench(shape, options.repeats, options.explain);
+  for (const Row& row : rows(shape.layers, judge)) {
+    std::cerr << "measuring: " << row.text << " ...\n";
+    const Outcome outcome = bench.run(row);
+    add_figures(report, row, outcome);
+    if (row.id == "all") add_limit(report, outcome, bench.base_parts(), judge);
+  }
+  Figure peak;
+  peak.id = "layers.base_peak";
+  peak.found = {"peak without Spillway", "GiB", 2, app::exactly(bench.base_peak())};
+  report.figures.push_back(std::move(peak));
+  report.notes.emplace_back(
+      "Gradients are compared under deterministic algorithms, times taken without them.");
+  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+  std::cout << to_text(report);
+  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
+  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
+  return 0;
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) {
+  try {
+    return spillway::bench::run_program(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}
