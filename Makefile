@@ -19,8 +19,9 @@ demo: build ## Set up, build, and run the main job
 test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
 	@scripts/test.sh release tsan asan
 
-bench: build ## Measure transfers: engine beside plain copies
+bench: build ## Measure transfers beside plain copies, and steps without and with a session
 	@build/release/bin/bench_transfer
+	@build/release/bin/bench_layers
 
 asan: setup ## Run the tests of the parts without torch under AddressSanitizer and UBSan
 	@scripts/test.sh asan

@@ -1,42 +1,53 @@
-/// Trains a small model whose activations go to host memory and come back, by rules.
+/// Trains a small model whose activations go to host memory and come back, by the rules of a file.
+#include <exception>
 #include <iostream>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 
-int main() {
-  // The two layers of a model; any torch::nn::Module registers with session.register_model().
-  const at::Tensor up = (at::randn({1024, 256}) * 0.05).set_requires_grad(true);
-  const at::Tensor down = (at::randn({256, 1024}) * 0.05).set_requires_grad(true);
+namespace {
 
-  spillway::SessionOptions options;
-  options.rules = spillway::parse_rules(R"(
-    [[rule]]
-    scope = "mlp"
-    action = "offload"
-    [limits]
-    host = "256 MiB"
-    in_flight = "1 MiB"
-    ahead = "1 MiB"
-  )",
-                                        "example.toml");
-  spillway::Session session(std::move(options));
-  session.register_fixed(up, spillway::FixedReason::kParameter);
-  session.register_fixed(down, spillway::FixedReason::kParameter);
+/// Stands for any model: a torch::nn::Module is registered in the same way.
+struct Model {
+  at::Tensor up = (at::randn({1024, 256}) * 0.05).set_requires_grad(true);
+  at::Tensor down = (at::randn({256, 1024}) * 0.05).set_requires_grad(true);
 
-  for (int i = 0; i < 5; ++i) {
-    const auto step = session.step();  // The first one records, the others carry the plan out.
-    at::Tensor x = at::ones({512, 256});
-    {
-      const spillway::Scope scope("mlp");
+  [[nodiscard]] std::vector<at::Tensor> parameters() const { return {up, down}; }
+  [[nodiscard]] std::vector<at::Tensor> buffers() const { return {}; }
+
+  [[nodiscard]] at::Tensor forward(at::Tensor x) const {
+    for (int i = 0; i < 4; ++i) {
+      const spillway::Scope scope("mlp");  // What rules and reports call this part.
       x = x + at::linear(at::gelu(at::linear(x, up)), down);
     }
-    const at::Tensor loss = x.square().mean();
-    loss.backward();
-    std::cout << "step " << i << ": loss " << loss.item<float>() << '\n';
+    return x.square().mean();
+  }
+};
+
+int run(const char* rules) {
+  const Model model;
+  const std::vector<at::Tensor> data(5, at::ones({512, 256}));
+
+  auto session = spillway::Session::from_file(rules);
+  session.register_model(model);
+  for (const auto& batch : data) {
+    auto step = session.step();  // The first one records, the others carry the plan out.
+    model.forward(batch).backward();
   }
   std::cout << session.report();
   return session.report().fallbacks.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc > 1 ? argv[1] : "memory.toml");
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
 }

@@ -14,12 +14,14 @@ def lines_of(text):
 
 
 class Readme(unittest.TestCase):
-    def test_quotes_the_example_that_is_built(self):
-        quoted = re.search(r"```cpp\n(.*?)```", README, re.DOTALL)
-        self.assertIsNotNone(quoted)
-        example = lines_of((ROOT / "examples/01_offload_a_buffer/main.cpp").read_text(encoding="utf-8"))
-        text = "\n".join(example)
-        self.assertIn("\n".join(lines_of(quoted[1])), text)
+    def test_quotes_examples_that_are_built(self):
+        quoted = re.findall(r"```cpp\n(.*?)```", README, re.DOTALL)
+        self.assertEqual(len(quoted), 2)
+        examples = ["\n".join(lines_of(path.read_text(encoding="utf-8")))
+                    for path in sorted((ROOT / "examples").glob("*/main.cpp"))]
+        for code in quoted:
+            text = "\n".join(lines_of(code))
+            self.assertTrue(any(text in example for example in examples), text)
 
     def test_links_lead_somewhere(self):
         for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
