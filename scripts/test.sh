@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Configures, builds and tests the given presets one after the other, then prints one line for each.
+# Configures, builds and tests the given presets one after the other, then prints one line for each. With release come
+# the Python package and its tests.
 # usage: scripts/test.sh <preset>...     (release, debug, asan, tsan)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -8,6 +9,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
   echo "usage: scripts/test.sh <preset>...   (release, debug, asan, tsan)" >&2
   exit 2
 }
+
+# The Python package compiles the same files in another folder; the compiler cache may serve both.
+export CCACHE_NOHASHDIR=1
 
 summary=()
 failed=0
@@ -35,8 +39,25 @@ test_preset() {
   summary+=("$(printf '%-8s %s (%d s)' "$preset" "$outcome" "$((SECONDS - start))")")
 }
 
+# The Python package, which is built like the preset release.
+test_python() {
+  local start=$SECONDS outcome log=build/python/test.log
+  printf '\n==== python: build and test\n'
+  if ! scripts/python_package.sh; then
+    outcome="FAILED to build"
+    failed=1
+  elif "${SPILLWAY_VENV:-.venv}/bin/python" -m pytest -q -p no:cacheprovider 2>&1 | tee "$log"; then
+    outcome="passed, $(tail -n 1 "$log")"
+  else
+    outcome="FAILED, $(tail -n 1 "$log")"
+    failed=1
+  fi
+  summary+=("$(printf '%-8s %s (%d s)' python "$outcome" "$((SECONDS - start))")")
+}
+
 for preset in "$@"; do
   test_preset "$preset"
+  if [ "$preset" = release ]; then test_python; fi
 done
 
 printf '\n==== summary\n'

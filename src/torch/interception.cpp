@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/SavedTensorHooks.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -14,6 +15,15 @@ namespace {
 namespace autograd = torch::autograd;
 
 thread_local Interceptor* t_interceptor = nullptr;
+
+/// Whether torch.compile runs operators only to see what they would do. What is saved then is never
+/// used, and no later step saves it again.
+bool is_tracing() {
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  using Key = c10::impl::TorchDispatchModeKey;
+  return Modes::any_modes_set() && (Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) ||
+                                    Modes::get_mode(Key::FUNCTIONAL));
+}
 
 class Hooks final : public autograd::SavedVariableHooks {
  public:
@@ -35,7 +45,7 @@ class InterceptingEngine final : public autograd::Engine {
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     // What is saved during backward belongs to somebody's second forward or to a double backward.
     if (t_interceptor == nullptr || autograd::get_current_graph_task_id() != -1 ||
-        at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+        at::SavedTensorDefaultHooks::get_hooks().has_value() || is_tracing()) {
       return before_->get_default_saved_variable_hooks();
     }
     return std::make_unique<Hooks>(*t_interceptor);

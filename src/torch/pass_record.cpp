@@ -123,11 +123,12 @@ std::vector<std::string> numbered_prefixes(const std::string& scope) {
 
 }  // namespace
 
-void find_layers(Profile& profile) {
+void find_layers(Profile& profile, const std::string& wanted) {
   std::map<std::string, std::set<int>> lists;
   for (const ChunkProfile& chunk : profile.chunks) {
     for (const OperatorProfile& call : chunk.operators) {
       for (const std::string& prefix : numbered_prefixes(call.scope)) {
+        if (!wanted.empty() && prefix != wanted) continue;
         lists[prefix].insert(number_after(call.scope, prefix));
       }
     }

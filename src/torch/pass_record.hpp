@@ -54,6 +54,7 @@ class PassRecord {
 };
 
 /// Finds the repeated layers by scopes ("layers.0", "layers.1", ...) and numbers what lies in them.
-void find_layers(Profile& profile);
+/// `wanted`: the scope of their list; empty: the longest one.
+void find_layers(Profile& profile, const std::string& wanted);
 
 }  // namespace spillway

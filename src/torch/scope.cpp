@@ -1,5 +1,6 @@
 #include "spillway/torch/scope.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "scope_recording.hpp"
@@ -10,7 +11,7 @@ namespace {
 struct ThreadScopes {
   int recorders = 0;
   std::string path;
-  std::vector<std::size_t> lengths;  // Of the path before each scope.
+  std::vector<std::string> before;  // The path outside of each scope.
 };
 
 ThreadScopes& scopes() {
@@ -26,16 +27,21 @@ bool Scope::wanted() { return scopes().recorders > 0; }
 
 void Scope::enter(std::string_view name) {
   ThreadScopes& all = scopes();
-  all.lengths.push_back(all.path.size());
+  all.before.push_back(all.path);
   if (!all.path.empty() && !name.empty()) all.path += '.';
   all.path += name;
 }
 
+void Scope::enter_absolute(std::string_view path) {
+  ThreadScopes& all = scopes();
+  all.before.push_back(std::exchange(all.path, std::string(path)));
+}
+
 void Scope::leave() noexcept {
   ThreadScopes& all = scopes();
-  if (all.lengths.empty()) return;
-  all.path.resize(all.lengths.back());
-  all.lengths.pop_back();
+  if (all.before.empty()) return;
+  all.path = std::move(all.before.back());
+  all.before.pop_back();
 }
 
 void start_recording_scopes() { ++scopes().recorders; }

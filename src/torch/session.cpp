@@ -40,6 +40,8 @@ Step Session::step() {
 
 void Session::record_next_step() { core_->record_next_step(); }
 
+bool Session::next_step_records() const { return core_->next_step_records(); }
+
 std::shared_ptr<const Profile> Session::profile() const { return core_->profile(); }
 
 std::shared_ptr<const Plan> Session::plan() const { return core_->plan(); }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "session_core.hpp"
 
@@ -143,6 +144,7 @@ void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer) noexcept {
     buffer->ticket = Ticket();
     device_->catch_up(*buffer->stream);
   }
+  mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   buffer.reset();
 }
 

@@ -69,13 +69,18 @@ SessionCore::SessionCore(SessionOptions options)
 SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  const auto kept = [&] {
+    // To detach a tensor of a Python class runs Python code, which may save and free tensors.
+    lock.unlock();
+    return std::make_unique<KeptTensor>(tensor);
+  };
   const FixedReason fixed = fixed_reason(tensor);
   Pass& pass = current_pass();
   const bool movable = fixed == FixedReason::kNone;
   if (recording_) {
     const int id = pass.record->save(tensor, fixed, *operators_);
-    if (!movable) return std::make_unique<KeptTensor>(tensor);
+    if (!movable) return kept();
     return std::make_unique<ManagedTensor>(shared_from_this(), find_or_offload(tensor, id, true),
                                            tensor);
   }
@@ -87,7 +92,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
                        layout->sites[place].dimensions == static_cast<std::size_t>(tensor.dim());
     if (!known) diverge(pass);
   }
-  if (!movable) return std::make_unique<KeptTensor>(tensor);
+  if (!movable) return kept();
   if (layout == nullptr || pass.diverged) {
     return std::make_unique<ManagedTensor>(shared_from_this(), find_or_offload(tensor, -1, false),
                                            tensor);
@@ -207,7 +212,7 @@ void SessionCore::release(SavedBuffer& buffer) {
   buffer.in_window = false;
   engine_->release(buffer.ticket, *buffer.stream);
   device_->catch_up(*buffer.stream);
-  buffer.storage = c10::Storage();
+  mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   let_go(buffer.bytes);
   if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "interception.hpp"
 #include "op_recorder.hpp"
 #include "pass.hpp"
+#include "session_mutex.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/limited_tier.hpp"
@@ -36,6 +36,7 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   void end_step() noexcept;
   void begin_explicit_pass(PassKey key);
   void record_next_step();
+  [[nodiscard]] bool next_step_records() const;
   void use_plan(Plan plan);
 
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
@@ -87,7 +88,7 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   std::unique_ptr<CountingTier> tier_;
   std::unique_ptr<TransferEngine> engine_;
 
-  mutable std::mutex mutex_;
+  mutable SessionMutex mutex_;
   struct Fixed {
     FixedReason reason{};
     StoragePin pin;

@@ -88,7 +88,7 @@ void SessionCore::finish_recording() {
     record_next_ = true;  // Nothing was trained in this step.
     return;
   }
-  find_layers(profile);
+  find_layers(profile, options_.layers);
   profile.link = measure_link(device_->device(), *limited_tier_);
   profile_ = std::make_shared<const Profile>(std::move(profile));
   adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
@@ -156,6 +156,11 @@ void SessionCore::use_plan(Plan plan) {
 void SessionCore::record_next_step() {
   const std::lock_guard lock(mutex_);
   record_next_ = true;
+}
+
+bool SessionCore::next_step_records() const {
+  const std::lock_guard lock(mutex_);
+  return record_next_ || (options_.plan && plan_ == nullptr);
 }
 
 std::shared_ptr<const Profile> SessionCore::profile() const {

@@ -29,6 +29,8 @@ class Scope {
 
   /// For callers that cannot nest objects, such as module hooks: enter() and leave() in pairs.
   static void enter(std::string_view name);
+  /// As enter(), but `path` is the whole scope, whatever is around it.
+  static void enter_absolute(std::string_view path);
   static void leave() noexcept;
 
  private:

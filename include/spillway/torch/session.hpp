@@ -60,6 +60,9 @@ struct SessionOptions {
   Bytes prepare;
   Bytes in_flight{1ULL << 30U};
   Bytes ahead{1ULL << 30U};
+  /// The scope whose numbered members are the model's layers ("model.layers"); empty: the longest
+  /// such list.
+  std::string layers;
 };
 
 /// One optimizer step's forward and backward passes; ends when destroyed. Move-only.
@@ -115,6 +118,8 @@ class Session {
 
   /// The next step records anew.
   void record_next_step();
+  /// Whether the step that begins next records, so that scopes are wanted in it.
+  [[nodiscard]] bool next_step_records() const;
 
   /// What the last recording step showed; null before.
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;

@@ -1,0 +1,190 @@
+"""A session: two lines around an unmodified training step."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import Union
+
+import torch
+from torch import nn
+
+from . import _native
+from .errors import InvalidArgument
+from .report import Report
+from .scopes import ModuleScopes, layer_list, unwrapped
+
+Size = Union[int, str]
+PathOrText = Union[str, "os.PathLike[str]"]
+
+
+class Session:
+    """Takes over what autograd saves within its steps: records it, plans by rules, and keeps or offloads each buffer.
+
+    The first step records, with everything above `small` offloaded; from then on the plan that the rules make of the
+    record is carried out. Results have the same bits as without.
+
+    model      its parameters and buffers are never moved, and its modules' names are the scopes
+    rules      the path of a TOML file, or its text; without rules and plan everything is kept
+    plan       the path of a plan's JSON file, or its text; wins over rules
+    device     buffers on this device are managed; by default the one that holds most of the model
+    small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
+    host       the most host memory, in_flight and ahead the two windows, where rules and plan say nothing
+    layers     the qualified name of the list of repeated layers; by default the longest list of like modules
+
+    A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rules: PathOrText | None = None,
+        plan: PathOrText | None = None,
+        device: str | torch.device | None = None,
+        small: Size | None = None,
+        host: Size | None = None,
+        in_flight: Size | None = None,
+        ahead: Size | None = None,
+        layers: str | None = None,
+    ) -> None:
+        if layers is not None:
+            _require_module(model, layers)
+        if device is None:
+            device = _device_of(model)
+        self._model = model
+        self._native = _native.Session(
+            rules=None if rules is None else _read_rules(rules),
+            plan=None if plan is None else _read_plan(plan),
+            device=None if device is None else str(device),
+            small=_bytes(small),
+            host=_bytes(host),
+            in_flight=_bytes(in_flight),
+            ahead=_bytes(ahead),
+            layers=layer_list(model) if layers is None else layers,
+        )
+        self.register_model(model)
+
+    def register_model(self, model: nn.Module) -> None:
+        """Tells which storages are parameters and buffers. Call again when they were replaced, as by model.to()."""
+        for parameter in model.parameters():
+            self._native.register_parameter(parameter)
+        for buffer in model.buffers():
+            self._native.register_buffer(buffer)
+
+    def step(self) -> Step:
+        """One optimizer step's forward and backward passes, for a `with` statement."""
+        return Step(self)
+
+    def record_next_step(self) -> None:
+        """The next step records anew."""
+        self._native.record_next_step()
+
+    def use_plan(self, plan: PathOrText) -> None:
+        """Carries out a plan, given as the path of a JSON file or as its text, from the next step on."""
+        self._native.use_plan(_read_plan(plan))
+
+    def profile_json(self) -> str | None:
+        """What the last recording step showed; None before."""
+        return self._native.profile_json()
+
+    def plan_json(self) -> str | None:
+        """The plan that is carried out; None before the first one."""
+        return self._native.plan_json()
+
+    def report(self) -> Report:
+        """What happened so far."""
+        return Report(*self._native.report())
+
+
+class Step:
+    """Made by Session.step(); begins with the `with` statement and ends with it, also when it raises."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._native: _native.Step | None = None
+        self._scopes: ModuleScopes | None = None
+        self._thread = 0
+
+    def __enter__(self) -> Step:
+        if self._native is not None:
+            raise InvalidArgument("[step] this step has begun already; ask the session for another one")
+        session = self._session
+        records = session._native.next_step_records()
+        self._native = session._native.step()
+        self._thread = threading.get_ident()
+        try:
+            if records:
+                self._scopes = ModuleScopes(session._model)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def pass_(self, chunk: int, micro_batch: int) -> None:
+        """Names the pass that runs until the next call: the forward of one model chunk on one micro-batch.
+
+        Without it every forward that follows a backward is the next micro-batch of chunk 0.
+        """
+        if self._native is None:
+            raise InvalidArgument("[pass] the step has not begun or has ended; name passes within it")
+        self._native.pass_(chunk, micro_batch)
+
+    def end(self) -> None:
+        """Ends the step early; a second call does nothing."""
+        if self._native is None:
+            return
+        if threading.get_ident() != self._thread:
+            raise InvalidArgument("[step] the step began on another thread; end it there")
+        try:
+            if self._scopes is not None:
+                self._scopes.remove()
+        finally:
+            native, self._native, self._scopes = self._native, None, None
+            native.end()
+
+
+def _read_rules(rules: PathOrText) -> _native.Rules:
+    # A path has neither; TOML that says anything has one of them.
+    if isinstance(rules, str) and ("=" in rules or "\n" in rules):
+        return _native.Rules.parse(rules, "rules")
+    return _native.Rules.load(os.fspath(rules))
+
+
+def _read_plan(plan: PathOrText) -> _native.Plan:
+    if isinstance(plan, str) and plan.lstrip().startswith("{"):
+        return _native.Plan.parse(plan, "plan")
+    return _native.Plan.load(os.fspath(plan))
+
+
+def _bytes(size: Size | None) -> int | None:
+    if size is None or isinstance(size, str):
+        return None if size is None else _native.parse_bytes(size)
+    if size < 0:
+        raise InvalidArgument(f"[session] a size of {size} bytes cannot be; give a number from 0 on")
+    return size
+
+
+def _device_of(model: nn.Module) -> torch.device | None:
+    """The device that holds most of the model; None, which leaves the choice to the library, if there is none."""
+    held: dict[torch.device, int] = {}
+    for parameter in model.parameters():
+        held[parameter.device] = held.get(parameter.device, 0) + parameter.numel() * parameter.element_size()
+    usable = {device: size for device, size in held.items() if device.type in ("cpu", "cuda")}
+    return max(usable, key=usable.__getitem__) if usable else None
+
+
+def _require_module(model: nn.Module, name: str) -> None:
+    try:
+        unwrapped(model).get_submodule(name)
+    except AttributeError:
+        names = [each for each, module in unwrapped(model).named_modules() if isinstance(module, nn.ModuleList)]
+        raise InvalidArgument(
+            f'[session] layers = "{name}": the model has no module of that name; its lists of modules are: '
+            f"{', '.join(names) or 'none'}"
+        ) from None

@@ -1,0 +1,56 @@
+"""Spillway for the Trainer of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .session import Session, Step
+
+
+class SessionCallback(TrainerCallback):
+    """Makes a session when training begins and one step of it for each optimizer step.
+
+        Trainer(model, args, callbacks=[spillway.SessionCallback(rules="memory.toml")])
+
+    Options are those of spillway.Session. With gradient accumulation one step spans all micro-batches. Evaluation
+    runs outside of steps and is left alone.
+    """
+
+    def __init__(self, rules: Any = None, **options: Any) -> None:
+        self._options = {"rules": rules, **options}
+        self._step: Step | None = None
+        self.session: Session | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        # Only now is the model on its device.
+        self._end()
+        self.session = Session(kwargs["model"], **self._options)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._end()
+        if self.session is not None:
+            self._step = self.session.step().__enter__()
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._end()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._end()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.end()

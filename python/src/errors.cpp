@@ -1,0 +1,39 @@
+#include "errors.hpp"
+
+#include "spillway/core/error.hpp"
+
+namespace spillway::python {
+namespace {
+
+void raise(const char* name, const Error& error) {
+  // Imported when needed: spillway.errors does not need this module, so there is no circle.
+  const auto type = pybind11::module_::import("spillway.errors").attr(name);
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+void translate(std::exception_ptr thrown) {
+  if (!thrown) return;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InvalidArgument& error) {
+    raise("InvalidArgument", error);
+  } catch (const OutOfMemory& error) {
+    raise("OutOfMemory", error);
+  } catch (const DeviceError& error) {
+    raise("DeviceError", error);
+  } catch (const IoError& error) {
+    raise("IoError", error);
+  } catch (const PlanInfeasible& error) {
+    raise("PlanInfeasible", error);
+  } catch (const ConfigError& error) {
+    raise("ConfigError", error);
+  } catch (const Error& error) {
+    raise("Error", error);
+  }
+}
+
+}  // namespace
+
+void translate_errors() { pybind11::register_local_exception_translator(&translate); }
+
+}  // namespace spillway::python

@@ -1,0 +1,159 @@
+// spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens in
+// C++ on whatever thread autograd uses and comes through none of these functions.
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "errors.hpp"
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/torch/scope.hpp"
+#include "spillway/torch/session.hpp"
+#include "torch/session_mutex.hpp"
+
+namespace py = pybind11;
+
+namespace spillway::python {
+namespace {
+
+// Whoever waits for a session must not keep the interpreter: the thread it waits for may want it.
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+void wait_without_gil(std::mutex& mutex) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    mutex.lock();
+    return;
+  }
+  const py::gil_scoped_release released;
+  mutex.lock();
+}
+
+/// A step that Python ends explicitly; nothing happens after that.
+class PythonStep {
+ public:
+  explicit PythonStep(Step step) : step_(std::move(step)) {}
+
+  void pass(int chunk, int micro_batch) {
+    if (!step_) throw InvalidArgument("pass", "the step has ended; name passes within it");
+    step_->pass(chunk, micro_batch);
+  }
+  void end() { step_.reset(); }
+
+ private:
+  std::optional<Step> step_;
+};
+
+std::optional<at::Device> parse_device(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  try {
+    return at::Device(*text);
+  } catch (const c10::Error&) {
+    throw InvalidArgument("session", "\"" + *text +
+                                         "\" is no device; choose \"cuda\", \"cuda:1\" "
+                                         "or \"cpu\"");
+  }
+}
+
+Session make_session(const std::optional<Rules>& rules, const std::optional<Plan>& plan,
+                     const std::optional<std::string>& device,
+                     const std::optional<std::uint64_t>& small,
+                     const std::optional<std::uint64_t>& host,
+                     const std::optional<std::uint64_t>& in_flight,
+                     const std::optional<std::uint64_t>& ahead, const std::string& layers) {
+  SessionOptions options;
+  if (rules) options.rules = *rules;
+  options.plan = plan;
+  options.device = parse_device(device);
+  if (small) options.small = Bytes(*small);
+  if (host) options.host = Bytes(*host);
+  if (in_flight) options.in_flight = Bytes(*in_flight);
+  if (ahead) options.ahead = Bytes(*ahead);
+  options.layers = layers;
+  return Session(std::move(options));
+}
+
+void bind_session(py::module_& module) {
+  py::class_<PythonStep>(module, "Step")
+      .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"), NoGil())
+      .def("end", &PythonStep::end, NoGil());
+
+  py::class_<Session>(module, "Session")
+      .def(py::init(&make_session), py::kw_only(), py::arg("rules"), py::arg("plan"),
+           py::arg("device"), py::arg("small"), py::arg("host"), py::arg("in_flight"),
+           py::arg("ahead"), py::arg("layers"), NoGil())
+      .def(
+          "register_parameter",
+          [](Session& self, const at::Tensor& tensor) {
+            self.register_fixed(tensor, FixedReason::kParameter);
+          },
+          py::arg("tensor"), NoGil())
+      .def(
+          "register_buffer",
+          [](Session& self, const at::Tensor& tensor) {
+            self.register_fixed(tensor, FixedReason::kRegisteredBuffer);
+          },
+          py::arg("tensor"), NoGil())
+      .def(
+          "step", [](Session& self) { return PythonStep(self.step()); }, NoGil())
+      .def("record_next_step", &Session::record_next_step, NoGil())
+      .def("next_step_records", &Session::next_step_records, NoGil())
+      .def("use_plan", &Session::use_plan, py::arg("plan"), NoGil())
+      .def(
+          "profile_json",
+          [](const Session& self) -> std::optional<std::string> {
+            const auto profile = self.profile();
+            return profile == nullptr ? std::nullopt : std::optional(to_json(*profile));
+          },
+          NoGil())
+      .def(
+          "plan_json",
+          [](const Session& self) -> std::optional<std::string> {
+            const auto plan = self.plan();
+            return plan == nullptr ? std::nullopt : std::optional(to_json(*plan));
+          },
+          NoGil())
+      .def(
+          "report",
+          [](const Session& self) {
+            const SessionReport report = self.report();
+            return std::pair(report.to_text(), report.to_json());
+          },
+          NoGil());
+}
+
+void bind_values(py::module_& module) {
+  py::class_<Rules>(module, "Rules")
+      .def_static("parse", &parse_rules, py::arg("text"), py::arg("name"))
+      .def_static(
+          "load", [](const std::string& path) { return load_rules(path); }, py::arg("path"));
+  py::class_<Plan>(module, "Plan")
+      .def_static("parse", &plan_from_json, py::arg("text"), py::arg("name"))
+      .def_static(
+          "load", [](const std::string& path) { return load_plan(path); }, py::arg("path"));
+  module.def(
+      "parse_bytes", [](const std::string& text) { return parse_bytes(text).count(); },
+      py::arg("text"));
+}
+
+void bind_scopes(py::module_& module) {
+  module.def("enter_scope", &Scope::enter_absolute, py::arg("path"));
+  module.def("leave_scope", &Scope::leave);
+  module.def("current_scope", &Scope::current);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  module.doc() = "The compiled half of Spillway; use the package spillway.";
+  translate_errors();
+  SessionMutex::set_wait(&wait_without_gil);
+  bind_values(module);
+  bind_session(module);
+  bind_scopes(module);
+}
+
+}  // namespace spillway::python

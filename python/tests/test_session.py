@@ -1,0 +1,297 @@
+"""Errors, steps that go wrong, plans, reports."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import re
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+from conftest import OFFLOAD, Transformer, plain_step, session_for, tokens, train
+
+import spillway
+from spillway import _compatible, _native
+
+
+def test_every_error_has_its_class():
+    for name in ["InvalidArgument", "OutOfMemory", "DeviceError", "IoError", "PlanInfeasible", "ConfigError"]:
+        kind = getattr(spillway, name)
+        assert issubclass(kind, spillway.Error) and issubclass(kind, RuntimeError)
+        assert str(pickle.loads(pickle.dumps(kind("[x] y")))) == "[x] y"
+
+
+def test_wrong_rules_name_place_and_key():
+    with pytest.raises(spillway.ConfigError, match=r"\[rules\] rules:3:1: .*produser.*producer"):
+        spillway.Session(Transformer(), rules='[[rule]]\naction = "offload"\nproduser = "aten::add"\n')
+
+
+def test_a_missing_rules_file_is_an_io_error(tmp_path):
+    with pytest.raises(spillway.IoError, match="memory.toml"):
+        spillway.Session(Transformer(), rules=tmp_path / "memory.toml")
+
+
+def test_rules_come_from_a_file_or_from_text(tmp_path):
+    (tmp_path / "memory.toml").write_text(OFFLOAD)
+    for rules in [tmp_path / "memory.toml", str(tmp_path / "memory.toml"), OFFLOAD]:
+        model = Transformer()
+        session = session_for(model, rules=rules)
+        train(model, session, plain_step, 2)
+        assert session.report().to_dict()["bytes_out"] > 0
+
+
+def test_a_device_that_is_not_there_is_an_invalid_argument():
+    with pytest.raises(spillway.InvalidArgument, match=re.escape("[session] buffers on device meta cannot be managed")):
+        spillway.Session(Transformer(), device="meta")
+    with pytest.raises(spillway.InvalidArgument, match='"nonsense" is no device'):
+        spillway.Session(Transformer(), device="nonsense")
+
+
+def test_sizes_are_checked():
+    with pytest.raises(spillway.InvalidArgument, match="64 KiBi"):
+        spillway.Session(Transformer(), small="64 KiBi")
+    with pytest.raises(spillway.InvalidArgument, match="-1 bytes"):
+        spillway.Session(Transformer(), small=-1)
+
+
+def test_nested_steps_are_refused():
+    first, second = session_for(Transformer()), session_for(Transformer())
+    with first.step():
+        with pytest.raises(spillway.InvalidArgument, match="this session's step has not ended"):
+            first.step().__enter__()
+        with pytest.raises(spillway.InvalidArgument, match="another session is within a step"):
+            second.step().__enter__()
+    with second.step():
+        pass
+
+
+def test_a_pass_is_named_within_its_step():
+    step = session_for(Transformer()).step()
+    with pytest.raises(spillway.InvalidArgument, match="within it"):
+        step.pass_(0, 0)
+
+
+def test_a_step_ends_on_its_own_thread():
+    step = session_for(Transformer()).step()
+    errors = []
+
+    def end() -> None:
+        try:
+            step.end()
+        except spillway.InvalidArgument as error:
+            errors.append(str(error))
+
+    with step:
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+    assert errors == ["[step] the step began on another thread; end it there"]
+
+
+def test_an_exception_inside_a_step_leaves_everything_clean():
+    torch.manual_seed(0)
+    expected = train(Transformer(), None, plain_step, 3)
+    torch.manual_seed(0)
+    model = Transformer()
+    session = session_for(model)
+    for failing in range(3):
+        with pytest.raises(ZeroDivisionError), session.step():
+            model(tokens(failing))
+            raise ZeroDivisionError
+    found = train(model, session, plain_step, 3)
+    assert all(map(torch.equal, expected, found))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_session_may_go_in_the_middle_of_a_step():
+    model = Transformer()
+    session = session_for(model)
+    step = session.step().__enter__()
+    loss = model(tokens(0))
+    del session, step
+    gc.collect()
+    loss.backward()
+    other = session_for(model)
+    with other.step():
+        plain_step(model, 1)
+
+
+def test_a_graph_may_outlive_its_session():
+    torch.manual_seed(0)
+    model = Transformer(dropout=0.0)
+    model(tokens(0)).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    session = session_for(model)
+    with session.step():
+        loss = model(tokens(0))
+    del session
+    gc.collect()
+    loss.backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(expected, model.parameters()))
+
+
+def test_changing_a_saved_tensor_in_place_is_autograds_own_error():
+    model = Transformer()
+    session = session_for(model)
+    for _ in range(2):
+        with session.step():
+            x = torch.randn(64, 64, requires_grad=True)
+            y = x * 2
+            z = (y * y).sum()
+            y += 1
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                z.backward()
+
+
+def test_threads_have_a_session_each():
+    failures = []
+
+    def work(seed: int) -> None:
+        try:
+            model = Transformer(dropout=0.0)
+            session = session_for(model)
+            for i in range(5):
+                with session.step():
+                    plain_step(model, seed + i)
+            if session.report().to_dict()["fallbacks"]:
+                failures.append(str(session.report()))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(10 * i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures and not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_freeing_a_storage_may_run_python_code_that_uses_the_session(recorded):
+    # A daemon, so that a deadlock fails the test.
+    model = torch.nn.Linear(2, 2)
+    session = session_for(model, in_flight="8 KiB", small="1 KiB")
+    freed, ended = [], threading.Event()
+
+    def forward(graphs: list[torch.Tensor]) -> torch.Tensor:
+        x = torch.randn(1024, requires_grad=True)
+        y = x.exp()
+        weakref.finalize(y.untyped_storage(), use_session, graphs)
+        y = y.exp()
+        for _ in range(8):
+            y = y.sin()
+        return y.sum()
+
+    def use_session(graphs: list[torch.Tensor]) -> None:
+        other = threading.Thread(target=graphs.clear)  # Frees a graph of the session, holding the interpreter.
+        other.start()
+        time.sleep(0.01)
+        other.join()
+        freed.append(session.report().to_dict()["steps"])
+
+    def work() -> None:
+        for _ in range(1 if recorded else 3):
+            with session.step():
+                graphs = [forward([])]
+                forward(graphs).backward()
+        ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert ended.wait(30), "deadlock"
+    assert freed
+
+
+def test_a_plan_is_taken_from_one_session_to_another(tmp_path):
+    model = Transformer()
+    first = session_for(model)
+    assert first.plan_json() is None and first.profile_json() is None
+    train(model, first, plain_step, 2)
+    plan = first.plan_json()
+    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/1"
+    (tmp_path / "plan.json").write_text(plan)
+    for given in [plan, tmp_path / "plan.json"]:
+        second = session_for(model, rules=None, plan=given)
+        train(model, second, plain_step, 3)
+        assert json.loads(second.plan_json() or "")["chunks"] == json.loads(plan)["chunks"]
+        assert second.report().to_dict()["bytes_out"] > 0
+    third = session_for(model, rules=None)
+    train(model, third, plain_step, 2)
+    assert third.report().to_dict()["bytes_out"] == 0
+    third.use_plan(plan)
+    train(model, third, plain_step, 1)
+    assert third.report().to_dict()["bytes_out"] > 0
+
+
+def test_a_plan_for_another_model_is_refused():
+    small, large = Transformer(layers=2), Transformer(layers=3)
+    first, second = session_for(small), session_for(large)
+    train(small, first, plain_step, 1)
+    train(large, second, plain_step, 1)
+    with pytest.raises(spillway.InvalidArgument, match="another structure"):
+        second.use_plan(first.plan_json() or "")
+    with pytest.raises(spillway.ConfigError):
+        second.use_plan("{}")
+
+
+def test_recording_is_asked_for():
+    model = Transformer()
+    session = session_for(model)
+    train(model, session, plain_step, 2)
+    session.record_next_step()
+    train(model, session, plain_step, 2)
+    assert session.report().to_dict()["recorded_steps"] == 2
+
+
+def test_the_report_is_text_and_values():
+    model = Transformer()
+    session = session_for(model)
+    train(model, session, plain_step, 2)
+    report = session.report()
+    assert "fallbacks" in str(report) and repr(report) == "<spillway.Report of 2 steps on cpu>"
+    assert report.to_dict()["actions"]["offload"]["buffers"] > 0
+
+
+def test_saving_needs_no_interpreter_per_tensor():
+    # Counted by the profiler of the interpreter: calls of Python or of built-in functions during backward.
+    import sys
+
+    model = Transformer(dropout=0.0)
+    session = session_for(model)
+    train(model, session, plain_step, 2)
+
+    def calls(within: bool) -> int:
+        count = 0
+
+        def seen(frame, event, argument):
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        step = session.step()
+        if within:
+            step.__enter__()
+        sys.setprofile(seen)
+        try:
+            plain_step(model, 0)
+        finally:
+            sys.setprofile(None)
+        step.end()
+        return count
+
+    assert calls(True) == calls(False) > 0
+
+
+def test_another_torch_is_refused_with_words():
+    with pytest.raises(ImportError, match="built for torch 2.11.0, a build for CUDA 13.0, but the torch here is 2.12.0"):
+        _compatible.check_torch("2.12.0+cu130", "13.0", "2.11.0", "13.0")
+    with pytest.raises(ImportError, match="is 2.11.0, a CPU-only build"):
+        _compatible.check_torch("2.11.0+cpu", None, "2.11.0", "13.0")
+    _compatible.check_torch("2.11.0+cu130", "13.0", "2.11.0", "13.0")
+
+
+def test_scopes_are_empty_outside():
+    assert _native.current_scope() == ""

@@ -1,0 +1,119 @@
+"""Unmodified models of Hugging Face transformers, from configurations and with random weights, and its Trainer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from conftest import OFFLOAD, same_bits, session_for, train
+from torch import nn
+
+import spillway
+
+transformers = pytest.importorskip("transformers", reason="skipped: transformers is not installed")
+
+
+def llama() -> nn.Module:
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_cache=False,
+        )
+    ).train()
+
+
+def gpt2() -> nn.Module:
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=3, n_head=4, n_positions=64, use_cache=False)
+    ).train()
+
+
+def step(model: nn.Module, i: int) -> torch.Tensor:
+    ids = torch.randint(64, (2, 32), generator=torch.Generator().manual_seed(i))
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("make, layers", [(llama, "model.layers"), (gpt2, "transformer.h")])
+def test_a_model_gives_the_same_bits(make, layers):
+    session = same_bits(make, step)
+    values = session.report().to_dict()
+    assert values["bytes_out"] > 0 and not values["fallbacks"], str(session.report())
+    profile = json.loads(session.profile_json() or "")
+    assert profile["layer_scope"] == layers and profile["layers"] == 3
+    found = {save["scope"] for buffer in profile["chunks"][0]["buffers"] for save in buffer["saves"]}
+    assert any(scope.startswith(f"{layers}.2.mlp.") for scope in found)
+
+
+def test_gradient_checkpointing_of_the_model_is_left_alone():
+    def make() -> nn.Module:
+        model = llama()
+        model.gradient_checkpointing_enable()
+        return model
+
+    same_bits(make, step)
+
+
+def test_module_words_find_the_modules_of_llama():
+    torch.manual_seed(0)
+    model = llama()
+    rules = """[megatron]
+        fine_grained_activation_offloading = true
+        offload_modules = ["core_attn"]
+        min_offloaded_tensor_size = 1"""
+    session = session_for(model, rules=rules)
+    train(model, session, step, 2)
+    decisions = json.loads(session.plan_json() or "")["chunks"][0]["decisions"]
+    offloaded = {d["position"]["scope"] for d in decisions if "offload" in json.dumps(d["action"])}
+    assert offloaded and all(".self_attn" in scope for scope in offloaded), offloaded
+
+
+class Sentences(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
+        ids = torch.randint(64, (32,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": ids, "labels": ids}
+
+
+def trained(tmp_path, callback: spillway.SessionCallback | None, accumulation: int) -> list[float]:
+    torch.manual_seed(0)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=accumulation,
+        max_steps=4,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
+        seed=1,
+    )
+    trainer = transformers.Trainer(
+        model=gpt2(), args=arguments, train_dataset=Sentences(), callbacks=[] if callback is None else [callback]
+    )
+    trainer.train()
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line] + [
+        parameter.sum().item() for parameter in trainer.model.parameters()
+    ]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_a_trainer_has_the_same_losses(tmp_path, accumulation):
+    pytest.importorskip("accelerate", reason="skipped: accelerate is not installed")
+    expected = trained(tmp_path, None, accumulation)
+    callback = spillway.SessionCallback(rules=OFFLOAD, small="1 KiB", host="64 MiB", in_flight="16 KiB")
+    assert trained(tmp_path, callback, accumulation) == expected
+    assert callback.session is not None
+    values = callback.session.report().to_dict()
+    assert values["steps"] == 4 and values["recorded_steps"] == 1 and values["bytes_out"] > 0
+    assert not values["fallbacks"]
