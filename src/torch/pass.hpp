@@ -23,7 +23,6 @@ struct ChunkLayout {
   };
 
   std::vector<SiteShape> sites;
-  std::vector<bool> managed;      // By buffer: not fixed.
   std::vector<bool> offload;      // By buffer.
   std::vector<int> reload_order;  // Offloaded buffers, each once.
 };

@@ -46,8 +46,6 @@ class PassRecord {
   std::unordered_map<const c10::StorageImpl*, Known> known_;
   std::unordered_map<std::string, int> ordinals_;
   int releases_ = 0;
-  std::size_t first_call_ = 0;
-  bool begun_ = false;
   TimeMark forward_begin_;
   TimeMark forward_end_;
   TimeMark backward_end_;

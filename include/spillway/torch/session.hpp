@@ -46,7 +46,7 @@ class SessionCore;
 struct SessionOptions {
   /// What to do with which buffer. Without rules and without a plan everything is kept.
   Rules rules;
-  /// A plan made earlier: no recording step is needed. It wins over `rules`.
+  /// A plan made earlier; it wins over `rules`. The first step still records, to find its buffers.
   std::optional<Plan> plan;
   /// Buffers on this device are managed; by default the first CUDA device, or else the CPU.
   std::optional<at::Device> device;
@@ -130,7 +130,7 @@ class Session {
   /// Errors: InvalidArgument if it was made for another structure than the one recorded.
   void use_plan(Plan plan);
 
-  /// What happened so far. Between steps it also waits for the copies of the last one.
+  /// What happened so far. Waits for nothing.
   [[nodiscard]] SessionReport report() const;
 
  private:

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
-#include "spillway/core/clock.hpp"
 
 namespace spillway {
 
@@ -49,8 +48,6 @@ struct SessionReport {
   Bytes bytes_back;
   std::uint64_t used_in_place = 0;  ///< Wanted by backward while still on the device.
   std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
-  /// How long the compute stream stood still for copies; measured in recorded steps.
-  Nanoseconds wait{};
 
   /// Over all steps: why something was kept that was not planned to be, and how often.
   std::map<std::string, std::uint64_t> fallbacks;
