@@ -1,6 +1,7 @@
 /// One pass of a step, and the buffers it saved; internal. Guarded by the session's lock.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct ChunkLayout {
 
   std::vector<SiteShape> sites;
   std::vector<bool> offload;      // By buffer.
+  std::vector<bool> held;         // By buffer: the caller holds it anyway.
   std::vector<int> reload_order;  // Offloaded buffers, each once.
 };
 
@@ -41,6 +43,7 @@ struct Pass {
   std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
   std::unique_ptr<PassRecord> record;
   std::size_t next_site = 0;
+  int tail = std::numeric_limits<int>::max();  // Buffers from this id on are expected to stay.
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
@@ -58,7 +61,7 @@ struct SavedBuffer {
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.
   Ticket ticket;             // Of an offloaded buffer.
-  bool in_window = false;    // Copied out, not yet released.
+  bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
   bool ahead = false;  // Counted by the reload window.

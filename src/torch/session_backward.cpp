@@ -23,7 +23,18 @@ void SessionCore::begin_backward(Pass& pass) {
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
   if (pass.record != nullptr) pass.record->begin_backward(device_->mark());
+  if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
   queue_reloads(pass);
+}
+
+void SessionCore::remember_tail(const Pass& pass) {
+  if (pass.layout == nullptr || pass.diverged) return;
+  const auto first = std::find_if(pass.buffers.begin(), pass.buffers.end(), [](const auto& each) {
+    const BufferRef buffer = each.lock();
+    return buffer != nullptr && buffer->in_window;
+  });
+  if (first == pass.buffers.end()) return;
+  tails_.push_back({pass.key, static_cast<int>(first - pass.buffers.begin())});
 }
 
 void SessionCore::queue_reloads(Pass& pass) {
@@ -31,13 +42,17 @@ void SessionCore::queue_reloads(Pass& pass) {
   pass.reloads_queued = true;
   const auto queue = [this](const WeakBuffer& each) {
     const BufferRef buffer = each.lock();
-    if (buffer == nullptr || !buffer->ticket) return;
+    if (buffer == nullptr) return;
     if (buffer->in_window) {
       // Its backward is near: it stays.
-      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
-      buffer->in_window = false;
+      take_from_window(buffer);
+      if (!buffer->ticket) {
+        ++step_.stayed.buffers;
+        step_.stayed.bytes += Bytes(buffer->bytes);
+      }
       return;
     }
+    if (!buffer->ticket) return;
     reload_window_.append({each, Bytes(buffer->bytes)}, Bytes(buffer->bytes));
   };
   if (pass.layout != nullptr && !pass.diverged) {
@@ -47,6 +62,13 @@ void SessionCore::queue_reloads(Pass& pass) {
     // Nobody knows the order yet; the last saved is mostly the first wanted.
     std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
   }
+}
+
+void SessionCore::take_from_window(const BufferRef& buffer) {
+  (void)out_window_.take([&](const WeakBuffer& other) {
+    return !other.owner_before(buffer) && !buffer.owner_before(other);
+  });
+  buffer->in_window = false;
 }
 
 void SessionCore::queue_next_pass() {
@@ -78,8 +100,10 @@ void SessionCore::bring_back(SavedBuffer& buffer) {
   }
   if (buffer.reloading && !buffer.ready) {
     Stream& stream = device_->current_stream();
-    engine_->ready(buffer.ticket, stream);
-    device_->catch_up(stream);
+    waits_.time(WaitCause::kReload, stream, [&] {
+      engine_->ready(buffer.ticket, stream);
+      device_->catch_up(stream);
+    });
     buffer.ready = true;
   }
 }
@@ -132,17 +156,20 @@ void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer) noexcept {
     buffer.reset();
     return;
   }
-  if (buffer->in_window) {
-    (void)out_window_.take([&](const WeakBuffer& other) {
-      return !other.owner_before(buffer) && !buffer.owner_before(other);
-    });
-  }
+  if (buffer->in_window) take_from_window(buffer);
   if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
   saved_ -= buffer->bytes;
   if (buffer->on_device()) let_go(buffer->bytes);
   if (buffer->ticket) {
-    buffer->ticket = Ticket();
-    device_->catch_up(*buffer->stream);
+    const auto end = [&] {
+      buffer->ticket = Ticket();
+      device_->catch_up(*buffer->stream);
+    };
+    if (buffer->ticket.released() || buffer->ticket.reloading()) {
+      end();
+    } else {
+      waits_.time(WaitCause::kInPlace, *buffer->stream, end);
+    }
   }
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   buffer.reset();

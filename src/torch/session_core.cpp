@@ -50,10 +50,14 @@ Limits limits_of(const SessionOptions& options) {
 }  // namespace
 
 SessionCore::SessionCore(SessionOptions options)
+    : SessionCore(options, make_torch_device(options.device)) {}
+
+SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
-      device_(make_torch_device(options_.device)),
+      device_(std::move(device)),
       out_window_(limits_of(options_).in_flight.value_or(options_.in_flight)),
-      reload_window_(limits_of(options_).ahead.value_or(options_.ahead)) {
+      reload_window_(limits_of(options_).ahead.value_or(options_.ahead)),
+      waits_(*device_, options_.time_waits_every) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -98,6 +102,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
                                            tensor);
   }
   const int id = layout->sites[place].buffer;
+  if (layout->held[static_cast<std::size_t>(id)]) return kept();
   return std::make_unique<ManagedTensor>(
       shared_from_this(),
       find_or_offload(tensor, id, layout->offload[static_cast<std::size_t>(id)]), tensor);
@@ -127,6 +132,7 @@ void SessionCore::begin_explicit_pass(PassKey key) {
 }
 
 void SessionCore::begin_pass(PassKey key) {
+  copy_what_stayed();  // Another forward comes first.
   auto pass = std::make_shared<Pass>();
   pass->key = key;
   if (recording_) {
@@ -135,6 +141,9 @@ void SessionCore::begin_pass(PassKey key) {
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->offload.size());
+    for (const Tail& tail : last_tails_) {
+      if (tail.key == key) pass->tail = tail.first;
+    }
   } else if (plan_ != nullptr) {
     record_next_ = true;
     count_fallback("a chunk that was not recorded");
@@ -189,29 +198,68 @@ SessionCore::BufferRef SessionCore::find_or_offload(const at::Tensor& tensor, in
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  const auto* const data = static_cast<const std::byte*>(buffer->storage.data());
-  std::optional<Ticket> ticket = engine_->offload({data, buffer->bytes}, *buffer->stream);
-  if (!ticket) {
-    count_fallback("the host tier is full");
-    return;
-  }
-  buffer->ticket = std::move(*ticket);
+  const bool stays = buffer->id >= buffer->pass->tail;
+  if (!stays && !copy_out(*buffer)) return;
   buffer->in_window = true;
-  step_.bytes_out += Bytes(buffer->bytes);
   out_window_.push(buffer, Bytes(buffer->bytes));
   release_overdue();
 }
 
+bool SessionCore::copy_out(SavedBuffer& buffer) {
+  const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
+  std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
+  if (!ticket) {
+    note_no_room(buffer);
+    return false;
+  }
+  buffer.ticket = std::move(*ticket);
+  step_.bytes_out += Bytes(buffer.bytes);
+  return true;
+}
+
+void SessionCore::copy_what_stayed() {
+  out_window_.for_each([this](const WeakBuffer& each) {
+    if (const BufferRef buffer = each.lock(); buffer != nullptr && !buffer->ticket) {
+      (void)copy_out(*buffer);
+    }
+  });
+}
+
+void SessionCore::note_no_room(const SavedBuffer& buffer) {
+  const std::string problem = slab_->problem();
+  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be had");
+  if (std::exchange(warned_no_room_, true)) return;
+  const std::string what =
+      problem.empty()
+          ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
+                " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
+          : problem;
+  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(buffer.bytes)),
+             ", which stays on the device: ", what,
+             ". The session goes on; its report counts such buffers. Said once a session.");
+}
+
 void SessionCore::release_overdue() {
   while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
-    if (const BufferRef buffer = due->lock()) release(*buffer);
+    const BufferRef buffer = due->lock();
+    if (buffer == nullptr) continue;
+    buffer->in_window = false;
+    if (!buffer->ticket) {
+      // More is saved than in the last step, so less of it can stay.
+      buffer->pass->tail = std::numeric_limits<int>::max();
+      const bool copied = copy_out(*buffer);
+      copy_what_stayed();
+      if (!copied) continue;
+    }
+    release(*buffer);
   }
 }
 
 void SessionCore::release(SavedBuffer& buffer) {
-  buffer.in_window = false;
-  engine_->release(buffer.ticket, *buffer.stream);
-  device_->catch_up(*buffer.stream);
+  waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
+    engine_->release(buffer.ticket, *buffer.stream);
+    device_->catch_up(*buffer.stream);
+  });
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   let_go(buffer.bytes);
   if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);

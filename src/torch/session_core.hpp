@@ -20,12 +20,14 @@
 #include "storage_pin.hpp"
 #include "tensor_window.hpp"
 #include "torch_device.hpp"
+#include "wait_times.hpp"
 
 namespace spillway {
 
 class SessionCore final : public Interceptor, public std::enable_shared_from_this<SessionCore> {
  public:
   explicit SessionCore(SessionOptions options);
+  SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device);
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
   ~SessionCore();
@@ -59,12 +61,17 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   [[nodiscard]] BufferRef find_or_offload(const at::Tensor& tensor, int id, bool offload);
   void diverge(Pass& pass);
   void start_offload(const BufferRef& buffer);
+  [[nodiscard]] bool copy_out(SavedBuffer& buffer);
+  void copy_what_stayed();
+  void note_no_room(const SavedBuffer& buffer);
   void release_overdue();
   void release(SavedBuffer& buffer);
 
   // Backward.
   void begin_backward(Pass& pass);
+  void remember_tail(const Pass& pass);
   void queue_reloads(Pass& pass);
+  void take_from_window(const BufferRef& buffer);
   void queue_next_pass();
   void bring_back(SavedBuffer& buffer);
   void reload_ahead();
@@ -105,6 +112,14 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   std::vector<PassKey> backward_order_;       // Of this step,
   std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
 
+  /// The buffers of a pass that its backward found in the window, having followed at once.
+  struct Tail {
+    PassKey key;
+    int first = 0;  // Their lowest id.
+  };
+  std::vector<Tail> tails_;       // Of this step,
+  std::vector<Tail> last_tails_;  // and of the one before: what to expect.
+
   OffloadWindow<WeakBuffer> out_window_;
   struct ReloadItem {
     WeakBuffer buffer;
@@ -129,10 +144,13 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
     Bytes bytes_back;
     std::uint64_t used_in_place = 0;
     std::uint64_t late_reloads = 0;
+    ActionTotals stayed;
   };
   StepCounts step_;
   StepCounts last_step_;
   std::map<std::string, std::uint64_t> fallbacks_;
+  bool warned_no_room_ = false;
+  mutable WaitTimes waits_;
 };
 
 }  // namespace spillway

@@ -32,6 +32,8 @@ void SessionCore::begin_step() {
   passes_.clear();
   explicit_passes_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
+  last_tails_ = std::exchange(tails_, {});
+  waits_.begin_step(steps_ + 1, recording_);
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
@@ -50,6 +52,7 @@ void SessionCore::end_step() noexcept {
   in_step_ = false;
   if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
   ++steps_;
+  waits_.end_step();
   step_.device_peak = device_->peak();
   if (recording_) {
     operators_->stop();
@@ -124,6 +127,9 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkProfile& ch
     layout->sites.push_back(shape);
   }
   layout->offload.resize(chunk.buffers.size());
+  for (const BufferProfile& buffer : chunk.buffers) {
+    layout->held.push_back(buffer.fixed == FixedReason::kHeldByCaller);
+  }
   for (const Decision& decision : plan.decisions) {
     const auto id = static_cast<std::size_t>(decision.buffer);
     const bool fixed = chunk.buffers[id].fixed != FixedReason::kNone;
@@ -185,7 +191,13 @@ std::string short_scope(const std::string& scope) {
 }  // namespace
 
 SessionReport SessionCore::report() const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
+    lock.unlock();
+    const std::optional<WaitTotals> totals = waits_.read(*marks);
+    lock.lock();
+    waits_.keep(totals);
+  }
   SessionReport report;
   report.device = device_->torch_device().str();
   report.steps = steps_;
@@ -197,6 +209,8 @@ SessionReport SessionCore::report() const {
   report.bytes_back = last_step_.bytes_back;
   report.used_in_place = last_step_.used_in_place;
   report.late_reloads = last_step_.late_reloads;
+  report.stayed = last_step_.stayed;
+  report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
   if (plan_ == nullptr) return report;

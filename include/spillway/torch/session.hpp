@@ -60,6 +60,9 @@ struct SessionOptions {
   Bytes prepare;
   Bytes in_flight{1ULL << 30U};
   Bytes ahead{1ULL << 30U};
+  /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for
+  /// their copies timed, for the report. The host does not wait for that. 0: none.
+  int time_waits_every = 32;
   /// The scope whose numbered members are the model's layers ("model.layers"); empty: the longest
   /// such list.
   std::string layers;
@@ -130,7 +133,8 @@ class Session {
   /// Errors: InvalidArgument if it was made for another structure than the one recorded.
   void use_plan(Plan plan);
 
-  /// What happened so far. Waits for nothing.
+  /// What happened so far. Waits for the copies of the last timed step, if that has ended, and for
+  /// nothing else: the device must have come that far to tell how long it stood still.
   [[nodiscard]] SessionReport report() const;
 
  private:
