@@ -14,11 +14,11 @@
 
 #include "common/command_line.hpp"
 #include "common/devices.hpp"
-#include "device_memory.hpp"
 #include "llama_layers.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/report.hpp"
+#include "torch_support/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -118,6 +118,7 @@ class Bench {
     options.rules = parse_rules(row.rules, row.id + ".toml");
     options.device = tokens_.device();
     if (tokens_.is_cuda()) options.prepare = 24_GiB;
+    options.time_waits_every = 4;  // So that a warm step is among them.
     return options;
   }
 
@@ -185,6 +186,9 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
   figure.id = "layers." + row.id;
   figure.found = {row.text, "x", 3, app::spread_of(outcome.ratios)};
   figure.wanted = row.wanted;
+  const auto milliseconds = [](Nanoseconds time) {
+    return static_cast<double>(time.count()) / 1e6;
+  };
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); };
   figure.beside = {
       {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
@@ -194,6 +198,10 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"out", "GiB", 2, app::exactly(gib(outcome.report.bytes_out))},
       {"back", "GiB", 2, app::exactly(gib(outcome.report.bytes_back))},
       {"late", "", 0, app::exactly(static_cast<double>(outcome.report.late_reloads))},
+      {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
+      {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
+      {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
+      {"stayed", "GiB", 2, app::exactly(gib(outcome.report.stayed.bytes))},
       {"first step", "x", 2, app::exactly(outcome.first_step)}};
   report.figures.push_back(std::move(figure));
 }

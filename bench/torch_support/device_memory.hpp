@@ -13,6 +13,8 @@ namespace spillway::bench {
 /// Waits for the device and starts a new peak; gives what is allocated now.
 std::uint64_t start_measuring_memory(c10::Device device);
 [[nodiscard]] std::uint64_t peak_memory(c10::Device device);
+/// What the allocator holds of the device, in use or not.
+[[nodiscard]] std::uint64_t reserved_memory(c10::Device device);
 void wait_for_device(c10::Device device);
 
 }  // namespace spillway::bench

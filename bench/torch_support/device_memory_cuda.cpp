@@ -2,7 +2,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "device_memory.hpp"
+#include "torch_support/device_memory.hpp"
 
 namespace spillway::bench {
 
@@ -25,6 +25,12 @@ std::uint64_t peak_memory(c10::Device device) {
   if (!device.is_cuda()) return 0;
   return static_cast<std::uint64_t>(
       allocator::getDeviceStats(device.index()).allocated_bytes[0].peak);
+}
+
+std::uint64_t reserved_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  return static_cast<std::uint64_t>(
+      allocator::getDeviceStats(device.index()).reserved_bytes[0].current);
 }
 
 void wait_for_device(c10::Device device) {

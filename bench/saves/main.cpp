@@ -1,0 +1,142 @@
+/// Question: what does a session cost the host for each tensor that autograd saves?
+///
+/// How to read it: a chain of small operators, each of which saves one tensor of its own, runs
+/// forward and backward, in turns without and with a session. The figure is the difference of the
+/// two times over the number of saved tensors: everything from the hook's construction to its
+/// destruction, with what autograd itself does more when there are hooks. Tensors are small, so that
+/// a GPU keeps up with the host; "offloaded" has the calls that queue the copies in it as well and,
+/// on the CPU, the copies themselves, for which the host waits there.
+#include <chrono>
+#include <iostream>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
+
+#include "common/command_line.hpp"
+#include "common/devices.hpp"
+#include "spillway/torch/session.hpp"
+#include "support/report.hpp"
+#include "torch_support/device_memory.hpp"
+
+namespace spillway::bench {
+namespace {
+
+using namespace spillway::literals;
+
+constexpr const char* kQuestion =
+    "What does a session cost the host for each tensor that autograd saves?";
+constexpr double kWantedMicroseconds = 2;
+constexpr std::int64_t kElements = 256;
+
+struct Options {
+  int tensors = 1000;
+  int repeats = 101;
+  std::string out;
+  std::string markdown;
+  std::string commit;
+};
+
+struct Outcome {
+  std::vector<double> cost;     // Microseconds a saved tensor, with less without.
+  std::vector<double> without;  // Microseconds an operator.
+};
+
+class Chain {
+ public:
+  Chain(int length, at::Device device)
+      : length_(length),
+        input_(at::rand({kElements}, at::TensorOptions().device(device)).set_requires_grad(true)) {}
+
+  /// Microseconds of the host for forward and backward.
+  double run(Session* session) {
+    input_.mutable_grad() = at::Tensor();
+    wait_for_device(input_.device());
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      at::Tensor x = input_;
+      for (int i = 0; i < length_; ++i) x = at::sin(x);
+      x.sum().backward();
+    }
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    return time.count();
+  }
+
+  Outcome measure(Session& session, int repeats) {
+    session.register_fixed(input_, FixedReason::kParameter);
+    Outcome outcome;
+    constexpr int kWarmUp = 5;
+    for (int i = 0; i < repeats + kWarmUp; ++i) {
+      const double without = run(nullptr);
+      const double with = run(&session);
+      if (i < kWarmUp) continue;
+      outcome.cost.push_back((with - without) / length_);
+      outcome.without.push_back(without / length_);
+    }
+    return outcome;
+  }
+
+ private:
+  int length_;
+  at::Tensor input_;
+};
+
+Outcome measure(const Options& options, at::Device device, const std::string& rules) {
+  SessionOptions session_options;
+  session_options.rules = parse_rules(rules, "saves.toml");
+  session_options.device = device;
+  session_options.small = 1_B;
+  session_options.host = 64_MiB;
+  session_options.in_flight = 64_KiB;
+  session_options.ahead = 64_KiB;
+  Session session(std::move(session_options));
+  return Chain(options.tensors, device).measure(session, options.repeats);
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app(std::string(kQuestion) + "\nbench/saves/main.cpp says how to read the answer.\n",
+               "bench_saves");
+  Options options;
+  app.add_option("--tensors", options.tensors, "Saved tensors of one step")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--repeats", options.repeats, "Timed steps")->check(CLI::PositiveNumber);
+  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
+  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
+  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
+  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
+
+  const at::Device torch_device = best_device();
+  const std::unique_ptr<Device> device =
+      app::open_device(app::parse_device(torch_device.is_cuda() ? "cuda" : "host"));
+  Report report;
+  report.bench = "saves";
+  report.question = kQuestion;
+  report.made = provenance_of(*device, argc, argv, options.commit);
+  report.settings = {{"tensors", options.tensors}, {"elements", kElements}};
+  const Outcome kept = measure(options, torch_device, "");
+  const Outcome offloaded = measure(options, torch_device, "[[rule]]\naction = \"offload\"\n");
+  Figure figure;
+  figure.id = "saves.kept";
+  figure.found = {"host cost per saved tensor, kept", "us", 2, app::spread_of(kept.cost)};
+  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedMicroseconds, true};
+  figure.beside = {{"offloaded", "us", 2, app::spread_of(offloaded.cost)},
+                   {"an operator without a session", "us", 2, app::spread_of(kept.without)}};
+  report.figures.push_back(std::move(figure));
+  std::cout << to_text(report);
+  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
+  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
+  return 0;
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) {
+  try {
+    return spillway::bench::run_program(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}
