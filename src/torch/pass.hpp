@@ -38,12 +38,19 @@ struct PassKey {
   friend bool operator==(const PassKey&, const PassKey&) = default;
 };
 
+/// The last buffers to be offloaded of a pass whose backward follows at once: they need not leave.
+struct PassTail {
+  int first = std::numeric_limits<int>::max();  // Their lowest id.
+  std::size_t before = 0;                       // The bytes offloaded before it.
+};
+
 struct Pass {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
   std::unique_ptr<PassRecord> record;
   std::size_t next_site = 0;
-  int tail = std::numeric_limits<int>::max();  // Buffers from this id on are expected to stay.
+  PassTail tail;
+  std::size_t offloaded = 0;  // Bytes.
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
@@ -57,6 +64,7 @@ struct SavedBuffer {
   int id = -1;  // -1: not known to the pass's layout.
   std::size_t bytes = 0;
   std::uint32_t version = 0;
+  std::size_t before = 0;  // What its pass had offloaded when it was saved.
   StoragePin original;
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.

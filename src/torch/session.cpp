@@ -14,8 +14,9 @@ void Step::end() noexcept {
   core_ = nullptr;
 }
 
-Session::Session(SessionOptions options)
-    : core_(std::make_shared<SessionCore>(std::move(options))) {
+Session::Session(SessionOptions options) {
+  std::unique_ptr<TorchDevice> device = make_torch_device(options.device);
+  core_ = std::make_shared<SessionCore>(std::move(options), std::move(device));
   install_interception();
 }
 

@@ -29,12 +29,12 @@ void SessionCore::begin_backward(Pass& pass) {
 
 void SessionCore::remember_tail(const Pass& pass) {
   if (pass.layout == nullptr || pass.diverged) return;
-  const auto first = std::find_if(pass.buffers.begin(), pass.buffers.end(), [](const auto& each) {
-    const BufferRef buffer = each.lock();
-    return buffer != nullptr && buffer->in_window;
-  });
-  if (first == pass.buffers.end()) return;
-  tails_.push_back({pass.key, static_cast<int>(first - pass.buffers.begin())});
+  for (const WeakBuffer& each : pass.buffers) {
+    if (const BufferRef buffer = each.lock(); buffer != nullptr && buffer->in_window) {
+      tails_.emplace_back(pass.key, PassTail{buffer->id, buffer->before});
+      return;
+    }
+  }
 }
 
 void SessionCore::queue_reloads(Pass& pass) {

@@ -49,9 +49,6 @@ Limits limits_of(const SessionOptions& options) {
 
 }  // namespace
 
-SessionCore::SessionCore(SessionOptions options)
-    : SessionCore(options, make_torch_device(options.device)) {}
-
 SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
       device_(std::move(device)),
@@ -141,8 +138,8 @@ void SessionCore::begin_pass(PassKey key) {
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->offload.size());
-    for (const Tail& tail : last_tails_) {
-      if (tail.key == key) pass->tail = tail.first;
+    for (const auto& [of, tail] : last_tails_) {
+      if (of == key) pass->tail = tail;
     }
   } else if (plan_ != nullptr) {
     record_next_ = true;
@@ -198,11 +195,19 @@ SessionCore::BufferRef SessionCore::find_or_offload(const at::Tensor& tensor, in
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  const bool stays = buffer->id >= buffer->pass->tail;
-  if (!stays && !copy_out(*buffer)) return;
+  if (!may_stay(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
   out_window_.push(buffer, Bytes(buffer->bytes));
   release_overdue();
+}
+
+bool SessionCore::may_stay(SavedBuffer& buffer) {
+  Pass& pass = *buffer.pass;
+  buffer.before = pass.offloaded;
+  pass.offloaded += buffer.bytes;
+  // With other sizes than in the last step nobody knows where the tail begins.
+  if (buffer.id == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+  return buffer.id >= pass.tail.first;
 }
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {
@@ -245,8 +250,8 @@ void SessionCore::release_overdue() {
     if (buffer == nullptr) continue;
     buffer->in_window = false;
     if (!buffer->ticket) {
-      // More is saved than in the last step, so less of it can stay.
-      buffer->pass->tail = std::numeric_limits<int>::max();
+      // The tail is larger than in the last step, so less of it can stay.
+      buffer->pass->tail = {};
       const bool copied = copy_out(*buffer);
       copy_what_stayed();
       if (!copied) continue;

@@ -26,7 +26,6 @@ namespace spillway {
 
 class SessionCore final : public Interceptor, public std::enable_shared_from_this<SessionCore> {
  public:
-  explicit SessionCore(SessionOptions options);
   SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device);
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
@@ -61,6 +60,7 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   [[nodiscard]] BufferRef find_or_offload(const at::Tensor& tensor, int id, bool offload);
   void diverge(Pass& pass);
   void start_offload(const BufferRef& buffer);
+  [[nodiscard]] bool may_stay(SavedBuffer& buffer);
   [[nodiscard]] bool copy_out(SavedBuffer& buffer);
   void copy_what_stayed();
   void note_no_room(const SavedBuffer& buffer);
@@ -112,13 +112,9 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   std::vector<PassKey> backward_order_;       // Of this step,
   std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
 
-  /// The buffers of a pass that its backward found in the window, having followed at once.
-  struct Tail {
-    PassKey key;
-    int first = 0;  // Their lowest id.
-  };
-  std::vector<Tail> tails_;       // Of this step,
-  std::vector<Tail> last_tails_;  // and of the one before: what to expect.
+  using Tails = std::vector<std::pair<PassKey, PassTail>>;
+  Tails tails_;       // Of this step: what backward found in the window,
+  Tails last_tails_;  // and of the one before: what to expect.
 
   OffloadWindow<WeakBuffer> out_window_;
   struct ReloadItem {

@@ -20,10 +20,10 @@ class SessionMutex {
   using Wait = void (*)(std::mutex& mutex);
 
   /// How to lock a mutex that somebody else has; for the whole process.
-  static void set_wait(Wait wait) noexcept { wait_ = wait; }
+  static void set_wait(Wait wait) noexcept { how_to_wait = wait; }
 
   void lock() {
-    if (!mutex_.try_lock()) wait_.load()(mutex_);
+    if (!mutex_.try_lock()) how_to_wait.load()(mutex_);
   }
   /// Lets go of what free_outside() was given.
   void unlock() {
@@ -37,7 +37,7 @@ class SessionMutex {
  private:
   static void plain_wait(std::mutex& mutex) { mutex.lock(); }
 
-  inline static std::atomic<Wait> wait_{&plain_wait};
+  inline static std::atomic<Wait> how_to_wait{&plain_wait};
   std::mutex mutex_;
   std::vector<c10::Storage> garbage_;
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -104,6 +105,7 @@ void SessionCore::adopt_plan(Plan plan) {
                           "anew with `spillway plan`");
   }
   layouts_.clear();
+  tails_.clear();
   for (const ChunkPlan& chunk : plan.chunks) {
     for (const ChunkProfile& recorded : profile_->chunks) {
       if (recorded.chunk == chunk.chunk) layouts_[chunk.chunk] = layout_of(recorded, chunk);
@@ -143,8 +145,8 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkProfile& ch
     layout->reload_order.push_back(id);
   };
   for (const int id : chunk.unpack_order) queue(id);
-  for (auto buffer = chunk.buffers.rbegin(); buffer != chunk.buffers.rend(); ++buffer) {
-    queue(buffer->id);  // What the recorded backward did not want comes last.
+  for (const BufferProfile& buffer : std::views::reverse(chunk.buffers)) {
+    queue(buffer.id);  // What the recorded backward did not want comes last.
   }
   return layout;
 }

@@ -59,7 +59,7 @@ struct SessionReport {
   std::uint64_t used_in_place = 0;  ///< Wanted by backward while still on the device.
   std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
   /// Planned to be offloaded, and not copied out because backward followed at once, as in the step
-  /// before. They were never more than the window `in_flight`.
+  /// before, and sizes were the same. They were never more than the window `in_flight`.
   ActionTotals stayed;
 
   /// Of the last timed step; see SessionOptions::time_waits_every.
