@@ -58,8 +58,13 @@ struct Outcome {
 
 class Bench {
  public:
-  Bench(LlamaShape shape, int repeats, bool explain)
-      : repeats_(repeats), explain_(explain), model_(shape), tokens_(model_.tokens()) {}
+  /// `window`: the two windows of a session; as they are by default if nothing is given.
+  Bench(LlamaShape shape, int repeats, bool explain, std::optional<Bytes> window)
+      : repeats_(repeats),
+        explain_(explain),
+        window_(window),
+        model_(shape),
+        tokens_(model_.tokens()) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
   /// both.
@@ -118,6 +123,8 @@ class Bench {
     options.rules = parse_rules(row.rules, row.id + ".toml");
     options.device = tokens_.device();
     if (tokens_.is_cuda()) options.prepare = 24_GiB;
+    options.in_flight = window_.value_or(options.in_flight);
+    options.ahead = window_.value_or(options.ahead);
     options.time_waits_every = 4;  // So that a warm step is among them.
     return options;
   }
@@ -159,6 +166,7 @@ class Bench {
 
   int repeats_;
   bool explain_;
+  std::optional<Bytes> window_;
   LlamaLayers model_;
   at::Tensor tokens_;
 };
@@ -262,7 +270,9 @@ int run_program(int argc, char** argv) {
   report.question = kQuestion;
   report.made = provenance_of(*device, argc, argv, options.commit);
   report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
-  Bench bench(shape, options.repeats, options.explain);
+  // A small model would fit into the windows and never leave.
+  const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
+  Bench bench(shape, options.repeats, options.explain, window);
   for (const Row& row : rows(shape.layers, judge)) {
     std::cerr << "measuring: " << row.text << " ...\n";
     const Outcome outcome = bench.run(row);
