@@ -1,12 +1,12 @@
 /// Question: does anything grow when a session runs for many steps?
 ///
 /// How to read it: a small model is trained with everything offloaded. What the process holds is
-/// read after a tenth of the steps and after all of them; each figure is the difference. "device" is
-/// what torch's allocator has reserved (0 on the CPU, which keeps no such statistics), "host tier"
-/// the most that offloaded buffers ever took at once, "process" the resident memory. Sequence
+/// read after a tenth of the steps and after all of them; each figure is the difference. "device"
+/// is what torch's allocator has reserved (0 on the CPU, which keeps no such statistics), "host
+/// tier" the most that offloaded buffers ever took at once, "process" the resident memory. Sequence
 /// lengths change from step to step, so that blocks of many sizes come and go. The resident memory
-/// of a process moves by a few hundred KiB by itself; a leak of 16 bytes for each saved tensor would
-/// be more than 3 MiB.
+/// of a process moves by a few hundred KiB by itself; a leak of 16 bytes for each saved tensor
+/// would be more than 3 MiB.
 #include <fstream>
 #include <iostream>
 

@@ -1,9 +1,10 @@
 /// The lock of a session; internal.
 ///
-/// Under Python a thread may come here holding the interpreter's lock, as when the garbage collector
-/// frees a graph, while the thread inside wants the interpreter. Two rules keep them apart. Whoever
-/// waits gives the interpreter up meanwhile. And storages are let go outside: freeing one that Python
-/// has seen takes the interpreter and may run anybody's code, which may well come here again.
+/// Under Python a thread may come here holding the interpreter's lock, as when the garbage
+/// collector frees a graph, while the thread inside wants the interpreter. Two rules keep them
+/// apart. Whoever waits gives the interpreter up meanwhile. And storages are let go outside:
+/// freeing one that Python has seen takes the interpreter and may run anybody's code, which may
+/// well come here again.
 #pragma once
 
 #include <atomic>

@@ -17,7 +17,6 @@ using ::testing::HasSubstr;
 using testing::offload_everything;
 using testing::plain_step;
 using testing::TinyModel;
-using testing::TinyOptions;
 
 TEST(Session, GoesOnWhenSizesChange) {
   Session session(offload_everything());
@@ -153,7 +152,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   for (int i = 0; i < 3; ++i) {
     core->begin_step();
     const auto values = testing::train(managed, nullptr, 1, [&](Step*, int) {
-      at::manual_seed(static_cast<std::uint64_t>(100 + i));
+      at::manual_seed(100 + static_cast<std::uint64_t>(i));
       return plain_step(managed, nullptr, i);
     });
     with.insert(with.end(), values.begin(), values.end());

@@ -191,8 +191,8 @@ TEST(Session, WorksOnSeveralThreadsAtOnce) {
   EXPECT_EQ(one + two, 0);
 }
 
-/// Saved-tensor hooks of somebody else, as a checkpoint pushes them. A C++ program has no engine that
-/// calls them, so what is saved meanwhile is saved as without any.
+/// Saved-tensor hooks of somebody else, as a checkpoint pushes them. A C++ program has no engine
+/// that calls them, so what is saved meanwhile is saved as without any.
 class OtherHooks {
  public:
   OtherHooks() {

@@ -14,7 +14,6 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::count_different;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;

@@ -1,4 +1,4 @@
-/// What tests of sessions share: one model trained without and with a session, compared bit for bit.
+/// What tests of sessions share: a model trained without and with a session, compared bit for bit.
 #pragma once
 
 #include <optional>
@@ -24,13 +24,13 @@ inline SessionOptions offload_everything() {
   return options;
 }
 
-/// The losses and gradients of `steps` steps. `forward` computes and backpropagates one step's loss.
+/// The losses and gradients of `steps` steps. `forward` computes and backpropagates a step's loss.
 template <typename Forward>
 std::vector<at::Tensor> train(TinyModel& model, Session* session, int steps, Forward&& forward) {
   std::vector<at::Tensor> values;
   for (int i = 0; i < steps; ++i) {
     model.zero_gradients();
-    at::manual_seed(static_cast<std::uint64_t>(100 + i));
+    at::manual_seed(100 + static_cast<std::uint64_t>(i));
     {
       std::optional<Step> step;
       if (session != nullptr) step.emplace(session->step());

@@ -3,9 +3,9 @@
 ///
 /// Start-up does not wait: the constructor reserves addresses only. The background thread touches
 /// each chunk (huge pages where the system has them, on the device's NUMA node) and registers it
-/// with the device, touching the next one meanwhile. allocate() chooses its block at once; only when that block lies in a chunk that
-/// is still being made ready does it wait, so a warm slab never waits. Pages are never given back
-/// before the slab is destroyed.
+/// with the device, touching the next one meanwhile. allocate() chooses its block at once; only
+/// when that block lies in a chunk that is still being made ready does it wait, so a warm slab
+/// never waits. Pages are never given back before the slab is destroyed.
 ///
 /// Threads: all calls may come from any thread. Lifetime: the device outlives the slab, the slab
 /// outlives its leases.
