@@ -26,7 +26,7 @@ LlamaLayers::LlamaLayers(const LlamaShape& shape) : shape_(shape) {
   sin_ = angle.sin().to(shape.dtype);
 }
 
-at::Tensor LlamaLayers::weight(std::vector<std::int64_t> sizes, double scale) {
+at::Tensor LlamaLayers::weight(const std::vector<std::int64_t>& sizes, double scale) {
   const auto options = at::TensorOptions().device(shape_.device).dtype(shape_.dtype);
   at::Tensor tensor = scale == 0 ? at::ones(sizes, options) : at::randn(sizes, options) * scale;
   tensor = tensor.detach().set_requires_grad(true);

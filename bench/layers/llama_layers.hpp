@@ -34,7 +34,7 @@ class LlamaLayers {
     at::Tensor norm1, qkv, proj, norm2, gate_up, down;
   };
 
-  [[nodiscard]] at::Tensor weight(std::vector<std::int64_t> sizes, double scale);
+  [[nodiscard]] at::Tensor weight(const std::vector<std::int64_t>& sizes, double scale);
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
   [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;
   [[nodiscard]] at::Tensor mlp(const Layer& layer, const at::Tensor& x) const;

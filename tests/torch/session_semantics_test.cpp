@@ -73,7 +73,7 @@ TEST(Session, GivesTheSameBitsThroughAutogradGrad) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step*, int i) {
-                         const at::Tensor loss = model.loss(model.tokens(2, 32, i));
+                         at::Tensor loss = model.loss(model.tokens(2, 32, i));
                          const std::vector<at::Tensor> parameters = model.parameters();
                          const auto gradients = torch::autograd::grad({loss}, parameters);
                          for (std::size_t k = 0; k < parameters.size(); ++k) {
