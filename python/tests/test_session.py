@@ -212,19 +212,34 @@ def test_a_plan_is_taken_from_one_session_to_another(tmp_path):
     assert first.plan_json() is None and first.profile_json() is None
     train(model, first, plain_step, 2)
     plan = first.plan_json()
-    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/1"
+    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/2"
     (tmp_path / "plan.json").write_text(plan)
     for given in [plan, tmp_path / "plan.json"]:
         second = session_for(model, rules=None, plan=given)
         train(model, second, plain_step, 3)
         assert json.loads(second.plan_json() or "")["chunks"] == json.loads(plan)["chunks"]
         assert second.report().to_dict()["bytes_out"] > 0
+        assert second.report().to_dict()["recorded_steps"] == 0
+        assert second.report().to_dict()["fallbacks"] == {}
     third = session_for(model, rules=None)
     train(model, third, plain_step, 2)
     assert third.report().to_dict()["bytes_out"] == 0
     third.use_plan(plan)
     train(model, third, plain_step, 1)
     assert third.report().to_dict()["bytes_out"] > 0
+
+
+def test_a_plan_of_another_model_falls_back_and_the_next_step_records_with_scopes():
+    small, large = Transformer(layers=2), Transformer(layers=3)
+    first = session_for(small)
+    train(small, first, plain_step, 2)
+    second = session_for(large, plan=first.plan_json())
+    train(large, second, plain_step, 3)
+    report = second.report().to_dict()
+    assert report["recorded_steps"] == 1
+    assert "the plan given was made for another structure than the one recorded" in report["fallbacks"]
+    scopes = {each["position"]["scope"] for each in json.loads(second.plan_json() or "")["chunks"][0]["decisions"]}
+    assert any(scope.startswith("layers.2.") for scope in scopes), scopes
 
 
 def test_a_plan_for_another_model_is_refused():

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <map>
 
-#include "plan/columns.hpp"
 #include "plan/fold.hpp"
+#include "spillway/core/columns.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/module_words.hpp"
 
@@ -181,19 +181,10 @@ std::string word_comments(const Rules& rules) {
   return text.empty() ? text : "\n" + text;
 }
 
-/// A plan may come from a file, so that its digest alone proves nothing.
-bool belong_together(const Plan& plan, const Profile& profile) {
-  return structure_digest(profile) == plan.structure &&
-         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
-                    profile.chunks.end(), [](const ChunkPlan& a, const ChunkProfile& b) {
-                      return a.decisions.size() == b.buffers.size();
-                    });
-}
-
 }  // namespace
 
 std::string explain(const Plan& plan, const Profile* profile) {
-  if (profile != nullptr && !belong_together(plan, *profile)) {
+  if (profile != nullptr && !made_for(plan, *profile)) {
     throw InvalidArgument("explain", "the plan was made for structure " + plan.structure +
                                          ", the profile has " + structure_digest(*profile) +
                                          "; give the profile that the plan was made from");

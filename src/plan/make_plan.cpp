@@ -39,6 +39,7 @@ class ChunkPlanner {
   ChunkPlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules)
       : chunk_(chunk), rules_(rules), matcher_(chunk, profile.layers) {
     plan_.chunk = chunk.chunk;
+    plan_.sites = sites_of(chunk);
     plan_.unpack_order = chunk.unpack_order;
     for (const BufferProfile& buffer : chunk.buffers) start(buffer);
   }

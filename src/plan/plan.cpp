@@ -1,5 +1,7 @@
 #include "spillway/plan/plan.hpp"
 
+#include <algorithm>
+
 #include "plan/common_fields.hpp"
 #include "plan/files.hpp"
 #include "plan/json_fields.hpp"
@@ -31,10 +33,24 @@ void describe(Fields& fields, Value& decision) {
   fields("reason", decision.reason);
 }
 
+template <typename Fields, MaybeConst<SiteKind> Value>
+void describe(Fields& fields, Value& kind) {
+  fields("dtype", kind.dtype);
+  fields("dimensions", kind.dimensions);
+}
+
+template <typename Fields, MaybeConst<SiteTable> Value>
+void describe(Fields& fields, Value& sites) {
+  fields("kinds", sites.kinds);
+  fields("kind", sites.kind);
+  fields("buffer", sites.buffer);
+}
+
 template <typename Fields, MaybeConst<ChunkPlan> Value>
 void describe(Fields& fields, Value& chunk) {
   fields("chunk", chunk.chunk);
   fields("decisions", chunk.decisions);
+  fields("sites", chunk.sites);
   fields("unpack_order", chunk.unpack_order);
 }
 
@@ -50,6 +66,28 @@ void describe(Fields& fields, Value& plan) {
 
 namespace {
 
+/// Numbers that point to something must point to something that is there.
+void check_places(const std::vector<int>& places, std::size_t count, const char* what,
+                  const JsonPath& path, const JsonSource& source) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0 && static_cast<std::size_t>(places[i]) < count) continue;
+    refuse(source, JsonPath(path, i),
+           "there is no " + std::string(what) + " " + std::to_string(places[i]) +
+               "; this chunk has " + std::to_string(count));
+  }
+}
+
+void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const SiteTable& sites = chunk.sites;
+  check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
+  check_places(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
+  if (sites.kind.size() != sites.buffer.size()) {
+    refuse(source, JsonPath(path, "buffer"),
+           "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
+               std::to_string(sites.buffer.size()));
+  }
+}
+
 void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const JsonPath decisions(path, "decisions");
   for (std::size_t i = 0; i < chunk.decisions.size(); ++i) {
@@ -64,17 +102,33 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
       refuse(source, JsonPath(decision, "action"), "what is recomputed cannot be sharded");
     }
   }
-  const JsonPath order(path, "unpack_order");
-  for (std::size_t i = 0; i < chunk.unpack_order.size(); ++i) {
-    const int buffer = chunk.unpack_order[i];
-    if (buffer >= 0 && static_cast<std::size_t>(buffer) < chunk.decisions.size()) continue;
-    refuse(source, JsonPath(order, i),
-           "there is no buffer " + std::to_string(buffer) + "; this chunk has " +
-               std::to_string(chunk.decisions.size()));
-  }
+  check_sites(chunk, JsonPath(path, "sites"), source);
+  check_places(chunk.unpack_order, chunk.decisions.size(), "buffer", JsonPath(path, "unpack_order"),
+               source);
 }
 
 }  // namespace
+
+SiteTable sites_of(const ChunkProfile& chunk) {
+  SiteTable sites;
+  for (const SiteProfile& site : chunk.sites) {
+    const SiteKind kind{site.dtype, static_cast<int>(site.sizes.size())};
+    const auto known = std::find(sites.kinds.begin(), sites.kinds.end(), kind);
+    sites.kind.push_back(static_cast<int>(known - sites.kinds.begin()));
+    sites.buffer.push_back(site.buffer);
+    if (known == sites.kinds.end()) sites.kinds.push_back(kind);
+  }
+  return sites;
+}
+
+bool made_for(const Plan& plan, const Profile& profile) {
+  const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
+    return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
+  };
+  return plan.structure == structure_digest(profile) &&
+         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
+                    profile.chunks.end(), same);
+}
 
 std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema); }
 

@@ -60,6 +60,11 @@ std::string structure_digest(const Profile& profile) {
       digest.add(buffer.position.saver);
       digest.add(std::to_string(buffer.position.ordinal));
     }
+    for (const SiteProfile& site : chunk.sites) {
+      digest.add(std::to_string(site.buffer));
+      digest.add(site.dtype);
+      digest.add(std::to_string(site.sizes.size()));
+    }
   }
   return digest.text();
 }

@@ -64,6 +64,7 @@ SessionCore::SessionCore(SessionOptions options)
   limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
   tier_ = std::make_unique<CountingTier>(*limited_tier_);
   engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
+  if (options_.plan) use_plan(*options_.plan);
 }
 
 SessionCore::~SessionCore() = default;

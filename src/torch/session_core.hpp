@@ -74,8 +74,7 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   // Between steps.
   void finish_recording();
   void adopt_plan(Plan plan);
-  [[nodiscard]] std::shared_ptr<const ChunkLayout> layout_of(const ChunkProfile& chunk,
-                                                             const ChunkPlan& plan) const;
+  [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   void hold(std::size_t bytes);
   void let_go(std::size_t bytes) { on_device_ -= bytes; }

@@ -8,6 +8,18 @@
 #include "spillway/core/error.hpp"
 
 namespace spillway {
+namespace {
+
+/// Undefined, which no tensor has, for a name that is none.
+at::ScalarType dtype_named(const std::string& name) {
+  for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
+    const auto dtype = static_cast<at::ScalarType>(type);
+    if (name == c10::toString(dtype)) return dtype;
+  }
+  return at::ScalarType::Undefined;
+}
+
+}  // namespace
 
 void SessionCore::begin_step() {
   if (current_interceptor() != nullptr) {
@@ -21,10 +33,6 @@ void SessionCore::begin_step() {
     throw InvalidArgument("step",
                           "this session is within a step on another thread; use one session a "
                           "thread");
-  }
-  if (options_.plan && plan_ == nullptr) {
-    // Its sites are not known before one pass was seen.
-    record_next_ = true;
   }
   in_step_ = true;
   thread_ = std::this_thread::get_id();
@@ -66,6 +74,10 @@ void SessionCore::end_step() noexcept {
     for (const auto& pass : passes_) pass->record = nullptr;
   } else {
     last_step_ = step_;
+    for (const auto& pass : passes_) {
+      const bool whole = pass->layout == nullptr || pass->next_site >= pass->layout->sites.size();
+      if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
+    }
   }
   passes_.clear();
 }
@@ -91,54 +103,41 @@ void SessionCore::finish_recording() {
   find_layers(profile, options_.layers);
   profile.link = measure_link(device_->device(), *limited_tier_);
   profile_ = std::make_shared<const Profile>(std::move(profile));
+  if (options_.plan && !made_for(*options_.plan, *profile_)) {
+    count_fallback("the plan given was made for another structure than the one recorded");
+    options_.plan.reset();
+  }
   adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
 }
 
 void SessionCore::adopt_plan(Plan plan) {
-  if (plan.structure != structure_digest(*profile_)) {
-    throw InvalidArgument("plan",
-                          "the plan was made for another structure than the one recorded; make it "
-                          "anew with `spillway plan`");
-  }
   layouts_.clear();
-  for (const ChunkPlan& chunk : plan.chunks) {
-    for (const ChunkProfile& recorded : profile_->chunks) {
-      if (recorded.chunk == chunk.chunk) layouts_[chunk.chunk] = layout_of(recorded, chunk);
-    }
-  }
+  for (const ChunkPlan& chunk : plan.chunks) layouts_[chunk.chunk] = layout_of(chunk);
   plan_ = std::make_shared<const Plan>(std::move(plan));
 }
 
-std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkProfile& chunk,
-                                                          const ChunkPlan& plan) const {
+std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan) {
   auto layout = std::make_shared<ChunkLayout>();
-  for (const SiteProfile& site : chunk.sites) {
-    ChunkLayout::SiteShape shape;
-    shape.buffer = site.buffer;
-    shape.dimensions = site.sizes.size();
-    for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
-      if (site.dtype == c10::toString(static_cast<at::ScalarType>(type))) {
-        shape.dtype = static_cast<at::ScalarType>(type);
-      }
-    }
-    layout->sites.push_back(shape);
+  std::vector<at::ScalarType> dtypes;
+  for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));
+  for (std::size_t i = 0; i < plan.sites.kind.size(); ++i) {
+    const auto kind = static_cast<std::size_t>(plan.sites.kind[i]);
+    const auto dimensions = static_cast<std::size_t>(plan.sites.kinds[kind].dimensions);
+    layout->sites.push_back({plan.sites.buffer[i], dtypes[kind], dimensions});
   }
-  layout->offload.resize(chunk.buffers.size());
   for (const Decision& decision : plan.decisions) {
-    const auto id = static_cast<std::size_t>(decision.buffer);
-    const bool fixed = chunk.buffers[id].fixed != FixedReason::kNone;
-    layout->offload[id] = !fixed && decision.action.kind == ActionKind::kOffload;
+    layout->offload.push_back(decision.action.kind == ActionKind::kOffload);
   }
-  std::vector<bool> queued(chunk.buffers.size());
+  std::vector<bool> queued(plan.decisions.size());
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);
     if (!layout->offload[place] || queued[place]) return;
     queued[place] = true;
     layout->reload_order.push_back(id);
   };
-  for (const int id : chunk.unpack_order) queue(id);
-  for (auto buffer = chunk.buffers.rbegin(); buffer != chunk.buffers.rend(); ++buffer) {
-    queue(buffer->id);  // What the recorded backward did not want comes last.
+  for (const int id : plan.unpack_order) queue(id);
+  for (auto decision = plan.decisions.rbegin(); decision != plan.decisions.rend(); ++decision) {
+    queue(decision->buffer);  // What the recorded backward did not want comes last.
   }
   return layout;
 }
@@ -147,9 +146,13 @@ void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
   if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
   if (profile_ == nullptr) {
-    options_.plan = std::move(plan);
-    return;
+    record_next_ = false;  // Whether it fits is seen when it is carried out.
+  } else if (!made_for(plan, *profile_)) {
+    throw InvalidArgument("plan",
+                          "the plan was made for another structure than the one recorded; make it "
+                          "anew with `spillway plan`");
   }
+  options_.plan = plan;
   adopt_plan(std::move(plan));
 }
 
@@ -160,7 +163,7 @@ void SessionCore::record_next_step() {
 
 bool SessionCore::next_step_records() const {
   const std::lock_guard lock(mutex_);
-  return record_next_ || (options_.plan && plan_ == nullptr);
+  return record_next_;
 }
 
 std::shared_ptr<const Profile> SessionCore::profile() const {

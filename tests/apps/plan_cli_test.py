@@ -103,10 +103,12 @@ class Plan(OnFiles):
         self.assertIn(f"{out} is written", text)
         self.assertRegex(text, r"offload +3 +9\.0 MiB")
         plan = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(plan["schema"], "spillway.plan/1")
+        self.assertEqual(plan["schema"], "spillway.plan/2")
         decisions = plan["chunks"][0]["decisions"]
         self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
         self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")
+        self.assertEqual(plan["chunks"][0]["sites"]["kinds"], [{"dtype": "bfloat16", "dimensions": 1}])
+        self.assertEqual(plan["chunks"][0]["sites"]["buffer"], list(range(8)))
         self.assertEqual(plan["chunks"][0]["unpack_order"], [7, 6, 5, 4, 3, 2, 1, 0])
         self.assertEqual([each.name for each in self.folder.glob("plan*")], ["plan.json"])
 

@@ -47,6 +47,15 @@ TEST(PlanByRules, DecidesEveryBufferOnceInOrder) {
   }
   EXPECT_EQ(plan.structure, structure_digest(profile));
   EXPECT_EQ(plan.chunks[0].unpack_order, profile.chunks[0].unpack_order);
+  const SiteTable& sites = plan.chunks[0].sites;
+  ASSERT_EQ(sites.kind.size(), profile.chunks[0].sites.size());
+  for (std::size_t i = 0; i < sites.kind.size(); ++i) {
+    const SiteProfile& site = profile.chunks[0].sites[i];
+    const SiteKind& kind = sites.kinds[static_cast<std::size_t>(sites.kind[i])];
+    EXPECT_EQ(kind, (SiteKind{site.dtype, static_cast<int>(site.sizes.size())}));
+    EXPECT_EQ(sites.buffer[i], site.buffer);
+  }
+  EXPECT_LT(sites.kinds.size(), 6U);
 }
 
 TEST(PlanByRules, KeepsWhatNothingMatchesAndWhatIsFixed) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
@@ -26,7 +28,8 @@ Plan small_plan() {
                    {ActionKind::kOffload, true, "file"},
                    ActionKind::kRecompute,
                    "rule 1 (r.toml:3)"};
-  plan.chunks.push_back({0, {keep, offload}, {1, 0, 1}});
+  const SiteTable sites{{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}};
+  plan.chunks.push_back({0, {keep, offload}, sites, {1, 0, 1}});
   return plan;
 }
 
@@ -49,6 +52,20 @@ TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
   }
 }
 
+TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
+  Plan plan = small_plan();
+  SiteTable& sites = plan.chunks[0].sites;
+  const std::string few = to_json(plan);
+  for (int i = 0; i < 3000; ++i) {
+    sites.kind.push_back(i % 2);
+    sites.buffer.push_back(i % 2);
+  }
+  const std::string many = to_json(plan);
+  EXPECT_EQ(plan_from_json(many, "plan.json"), plan);
+  EXPECT_LT(std::count(many.begin(), many.end(), '\n'), 80);
+  EXPECT_LT(many.size() - few.size(), 2 * 3000 * 2 + 300U);
+}
+
 struct Wrong {
   const char* what;
   const char* by;
@@ -58,8 +75,18 @@ struct Wrong {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const Wrong& each :
-       {Wrong{"spillway.plan/1", "spillway.profile/1",
-              "schema: \"spillway.plan/1\" wanted, found the text \"spillway.profile/1\""},
+       {Wrong{"spillway.plan/2", "spillway.profile/1",
+              "schema: \"spillway.plan/2\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/2", "spillway.plan/1",
+         "schema: \"spillway.plan/2\" wanted, found \"spillway.plan/1\": another version of "
+         "Spillway wrote it; make it anew with this one"},
+        {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
+         "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
+        {"\"buffer\":[0,1,1]", "\"buffer\":[0,1,-1]",
+         "chunks[0].sites.buffer[2]: there is no buffer -1; this chunk has 2"},
+        {"\"buffer\":[0,1,1]", "\"buffer\":[0,1]",
+         "chunks[0].sites.buffer: as many as in kind wanted: 3, found 2"},
+        {"\"dtype\":\"Float\",", "", "chunks[0].sites.kinds[1].dtype: missing"},
         {"\"kind\":\"keep\"", "\"kind\":\"kep\"",
          "chunks[0].decisions[0].action.kind: unknown word \"kep\"; did you mean \"keep\"?"},
         {"\"second\":\"recompute\"", "\"second\":true",

@@ -70,7 +70,9 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
   for (const Wrong& each : {
            Wrong{"spillway.profile/1", "spillway.profile/2",
-                 "schema: \"spillway.profile/1\" wanted, found the text \"spillway.profile/2\""},
+                 "schema: \"spillway.profile/1\" wanted, found \"spillway.profile/2\": another "
+                 "version of "
+                 "Spillway wrote it; make it anew with this one"},
            {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/1\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
@@ -138,7 +140,7 @@ TEST(ProfileJson, WantsTheFirstSaveToBeThatOfThePosition) {
             "position");
 }
 
-TEST(StructureDigest, KnowsPositionsAndNothingElse) {
+TEST(StructureDigest, KnowsPositionsAndSitesAndNothingElse) {
   const Profile profile = transformer_profile({.layers = 2});
   const std::string digest = structure_digest(profile);
   EXPECT_EQ(digest.size(), 16U);
@@ -150,6 +152,12 @@ TEST(StructureDigest, KnowsPositionsAndNothingElse) {
   EXPECT_NE(structure_digest(changed), digest);
   changed = profile;
   changed.chunks[0].chunk = 1;
+  EXPECT_NE(structure_digest(changed), digest);
+  changed = profile;
+  changed.chunks[0].sites[3].dtype = "Double";
+  EXPECT_NE(structure_digest(changed), digest);
+  changed = profile;
+  changed.chunks[0].sites[3].sizes.push_back(1);
   EXPECT_NE(structure_digest(changed), digest);
 }
 

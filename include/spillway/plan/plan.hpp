@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/1";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/2";
 
 /// What is not given is left to whoever carries the plan out.
 struct Limits {
@@ -41,10 +41,31 @@ struct Decision {
   bool operator==(const Decision&) const = default;
 };
 
+/// What is the same about a saved tensor in every step.
+struct SiteKind {
+  std::string dtype;
+  int dimensions = 0;
+
+  bool operator==(const SiteKind&) const = default;
+};
+
+/// The saved tensors of a pass in the order of their saves, by which a session finds the buffers of
+/// a plan. In columns: there are thousands of them, of a few kinds.
+struct SiteTable {
+  std::vector<SiteKind> kinds;
+  std::vector<int> kind;    ///< By site: its place in `kinds`.
+  std::vector<int> buffer;  ///< By site: the buffer it is a window on.
+
+  bool operator==(const SiteTable&) const = default;
+};
+
+[[nodiscard]] SiteTable sites_of(const ChunkProfile& chunk);
+
 struct ChunkPlan {
   int chunk = 0;
   std::vector<Decision> decisions;  ///< One for every buffer of the profile's chunk.
-  std::vector<int> unpack_order;    ///< As in the profile: the order to reload in.
+  SiteTable sites;
+  std::vector<int> unpack_order;  ///< As in the profile: the order to reload in.
 
   bool operator==(const ChunkPlan&) const = default;
 };
@@ -59,6 +80,10 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 };
+
+/// Whether the plan was made for the structure of `profile`: the same digest, chunks, buffers and
+/// sites. (A plan may come from a file, so that its digest alone proves nothing.)
+[[nodiscard]] bool made_for(const Plan& plan, const Profile& profile);
 
 /// Lines a person can read; plan_from_json() gives an equal value.
 [[nodiscard]] std::string to_json(const Plan& plan);

@@ -149,7 +149,8 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
-/// A short text that two profiles share exactly if their chunks save the same buffers by position.
+/// A short text that two profiles share exactly if their chunks save the same buffers by position,
+/// through tensors of the same types and numbers of dimensions in the same order.
 [[nodiscard]] std::string structure_digest(const Profile& profile);
 
 /// Lines a person can read; profile_from_json() gives an equal value.

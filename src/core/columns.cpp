@@ -1,4 +1,4 @@
-#include "plan/columns.hpp"
+#include "spillway/core/columns.hpp"
 
 #include <algorithm>
 
