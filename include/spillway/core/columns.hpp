@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// `right`: the columns whose cells end at the same place. All rows have as many cells.
+/// `right`: the columns whose cells end at the same place.
 [[nodiscard]] std::string in_columns(const std::vector<std::vector<std::string>>& rows,
                                      const std::vector<std::size_t>& right, std::size_t indent);
 
