@@ -9,16 +9,15 @@
 #include <chrono>
 #include <iostream>
 
-#include <ATen/Context.h>
+#include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
 
-#include "common/command_line.hpp"
 #include "common/devices.hpp"
-#include "device_memory.hpp"
-#include "llama_layers.hpp"
+#include "spillway/models/llama.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
-#include "support/report.hpp"
+#include "support/program.hpp"
+#include "training/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -32,9 +31,6 @@ struct Options {
   bool small = false;
   bool explain = false;
   int repeats = 7;
-  std::string out;
-  std::string markdown;
-  std::string commit;
 };
 
 /// One way of running the model.
@@ -56,10 +52,15 @@ struct Outcome {
   LinkSpeed link;
 };
 
+at::Tensor random_tokens(const LlamaShape& shape) {
+  return at::randint(shape.vocabulary, {1, shape.tokens},
+                     at::TensorOptions().device(shape.device).dtype(at::kLong));
+}
+
 class Bench {
  public:
   Bench(LlamaShape shape, int repeats, bool explain)
-      : repeats_(repeats), explain_(explain), model_(shape), tokens_(model_.tokens()) {}
+      : repeats_(repeats), explain_(explain), model_(shape), tokens_(random_tokens(shape)) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
   /// both.
@@ -93,13 +94,13 @@ class Bench {
     std::vector<double> forward;
     std::vector<double> backward;
     for (int i = 0; i < repeats_; ++i) {
-      wait_for_device(tokens_.device());
+      app::wait_for_device(tokens_.device());
       const auto begin = std::chrono::steady_clock::now();
-      const at::Tensor loss = model_.loss(tokens_);
-      wait_for_device(tokens_.device());
+      const at::Tensor loss = model_.loss(tokens_, tokens_);
+      app::wait_for_device(tokens_.device());
       const auto middle = std::chrono::steady_clock::now();
       loss.backward();
-      wait_for_device(tokens_.device());
+      app::wait_for_device(tokens_.device());
       const auto end = std::chrono::steady_clock::now();
       forward.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
       backward.push_back(std::chrono::duration<double, std::milli>(end - middle).count());
@@ -125,16 +126,16 @@ class Bench {
     for (const at::Tensor& parameter : model_.parameters()) {
       if (parameter.grad().defined()) parameter.mutable_grad().zero_();
     }
-    const std::uint64_t before = start_measuring_memory(tokens_.device());
+    const std::uint64_t before = app::start_measuring_memory(tokens_.device());
     const auto begin = std::chrono::steady_clock::now();
     {
       std::optional<Step> scope;
       if (session != nullptr) scope.emplace(session->step());
-      model_.loss(tokens_).backward();
+      model_.loss(tokens_, tokens_).backward();
     }
-    wait_for_device(tokens_.device());
+    app::wait_for_device(tokens_.device());
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    const std::uint64_t peak = peak_memory(tokens_.device());
+    const std::uint64_t peak = app::peak_memory(tokens_.device());
     return {time.count(), static_cast<double>(peak - before) / (1 << 30)};
   }
 
@@ -158,7 +159,7 @@ class Bench {
 
   int repeats_;
   bool explain_;
-  LlamaLayers model_;
+  Llama model_;
   at::Tensor tokens_;
 };
 
@@ -220,39 +221,31 @@ void add_limit(Report& report, const Outcome& outcome, std::pair<double, double>
   report.figures.push_back(std::move(figure));
 }
 
-int run_program(int argc, char** argv) {
-  CLI::App app(std::string(kQuestion) + "\nbench/layers/main.cpp says how to read the answer.\n",
-               "bench_layers");
-  Options options;
+void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
-  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
-  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
-  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
-  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
+}
 
+LlamaShape shape_of(const Options& options) {
   LlamaShape shape;
-  shape.device = best_device();
+  shape.device = app::best_device();
+  if (shape.device.is_cuda() && !options.small) return shape;
+  return {.layers = 4,
+          .hidden = 256,
+          .heads = 8,
+          .kv_heads = 2,
+          .ffn = 512,
+          .tokens = 512,
+          .vocabulary = 1000,
+          .device = shape.device,
+          .dtype = at::kFloat};
+}
+
+void measure_all(const Options& options, Report& report) {
+  const LlamaShape shape = shape_of(options);
   const bool judge = shape.device.is_cuda() && !options.small;
-  if (!judge) {
-    shape = {.layers = 4,
-             .hidden = 256,
-             .heads = 8,
-             .kv_heads = 2,
-             .ffn = 512,
-             .tokens = 512,
-             .vocabulary = 1000,
-             .device = shape.device,
-             .dtype = at::kFloat};
-  }
-  const std::unique_ptr<Device> device =
-      app::open_device(app::parse_device(shape.device.is_cuda() ? "cuda" : "host"));
-  Report report;
-  report.bench = "layers";
-  report.question = kQuestion;
-  report.made = provenance_of(*device, argc, argv, options.commit);
   report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
   Bench bench(shape, options.repeats, options.explain);
   for (const Row& row : rows(shape.layers, judge)) {
@@ -268,20 +261,24 @@ int run_program(int argc, char** argv) {
   report.notes.emplace_back(
       "Gradients are compared under deterministic algorithms, times taken without them.");
   if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
-  std::cout << to_text(report);
-  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
-  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
-  return 0;
 }
 
 }  // namespace
 }  // namespace spillway::bench
 
 int main(int argc, char** argv) {
-  try {
-    return spillway::bench::run_program(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  }
+  namespace bench = spillway::bench;
+  bench::Options options;
+  bench::Program program;
+  program.bench = "layers";
+  program.question = bench::kQuestion;
+  program.add_options = [&](CLI::App& app) { bench::add_options(app, options); };
+  program.open_device = [] {
+    const bool cuda = spillway::app::best_device().is_cuda();
+    return spillway::app::open_device(spillway::app::parse_device(cuda ? "cuda" : "host"));
+  };
+  program.measure = [&](spillway::Device&, bench::Report& report) {
+    bench::measure_all(options, report);
+  };
+  return bench::run_program(program, argc, argv);
 }

@@ -2,15 +2,24 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "device_memory.hpp"
+#include "training/device_memory.hpp"
 
-namespace spillway::bench {
+namespace spillway::app {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
 c10::Device best_device() {
   const bool cuda = at::globalContext().hasCUDA() && c10::cuda::device_count() > 0;
   return cuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+}
+
+c10::Device torch_device(DeviceChoice choice) {
+  if (choice.kind == DeviceChoice::Kind::kHost) return c10::kCPU;
+  if (choice.kind == DeviceChoice::Kind::kBest) return best_device();
+  (void)open_gpu(choice.index);  // Its errors say which GPUs there are.
+  const auto index = static_cast<c10::DeviceIndex>(choice.index);
+  c10::cuda::set_device(index);
+  return {c10::kCUDA, index};
 }
 
 std::uint64_t start_measuring_memory(c10::Device device) {
@@ -31,4 +40,4 @@ void wait_for_device(c10::Device device) {
   if (device.is_cuda()) c10::cuda::device_synchronize();
 }
 
-}  // namespace spillway::bench
+}  // namespace spillway::app
