@@ -13,7 +13,7 @@ build: setup ## Build everything; programs are in build/release/bin
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: build ## Set up, build, and run the main job
+demo: build ## Set up, build, and train a small transformer without and with Spillway
 	@scripts/demo.sh
 
 test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
