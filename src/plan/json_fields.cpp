@@ -104,6 +104,21 @@ void refuse_word(const JsonSource& source, const JsonPath& path, const std::stri
   refuse(source, path, "unknown word \"" + word + "\"; " + suggestion(word, words));
 }
 
+void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+                 const JsonSource& source) {
+  if (number >= 0 && static_cast<std::size_t>(number) < count) return;
+  refuse(source, path,
+         "there is no " + std::string(what) + " " + std::to_string(number) + "; this chunk has " +
+             std::to_string(count));
+}
+
+void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
+                  const JsonPath& path, const JsonSource& source) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    check_place(numbers[i], count, what, JsonPath(path, i), source);
+  }
+}
+
 Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema) {
   Json json;
   try {

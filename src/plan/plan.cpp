@@ -66,17 +66,6 @@ void describe(Fields& fields, Value& plan) {
 
 namespace {
 
-/// Numbers that point to something must point to something that is there.
-void check_places(const std::vector<int>& places, std::size_t count, const char* what,
-                  const JsonPath& path, const JsonSource& source) {
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (places[i] >= 0 && static_cast<std::size_t>(places[i]) < count) continue;
-    refuse(source, JsonPath(path, i),
-           "there is no " + std::string(what) + " " + std::to_string(places[i]) +
-               "; this chunk has " + std::to_string(count));
-  }
-}
-
 void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const SiteTable& sites = chunk.sites;
   check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);

@@ -121,14 +121,14 @@ class ChunkCheck {
     const JsonPath sites(path_, "sites");
     for (std::size_t i = 0; i < chunk_.sites.size(); ++i) {
       const JsonPath site(sites, i);
-      check_index(chunk_.sites[i].buffer, chunk_.buffers.size(), JsonPath(site, "buffer"),
-                  "buffer");
+      check_place(chunk_.sites[i].buffer, chunk_.buffers.size(), "buffer", JsonPath(site, "buffer"),
+                  source_);
       if (chunk_.sites[i].sizes.size() != chunk_.sites[i].strides.size()) {
         refuse(source_, JsonPath(site, "strides"), "as many as sizes wanted");
       }
     }
-    check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
-               "buffer");
+    check_places(chunk_.unpack_order, chunk_.buffers.size(), "buffer",
+                 JsonPath(path_, "unpack_order"), source_);
   }
 
  private:
@@ -144,32 +144,20 @@ class ChunkCheck {
     }
     const JsonPath producer(path, "producer");
     if (buffer.producer.call != -1) {
-      check_index(buffer.producer.call, chunk_.operators.size(), JsonPath(producer, "call"),
-                  "operator");
+      check_place(buffer.producer.call, chunk_.operators.size(), "operator",
+                  JsonPath(producer, "call"), source_);
     }
     const JsonPath recipe(path, "recipe");
-    check_list(buffer.recipe.calls, chunk_.operators.size(), JsonPath(recipe, "calls"), "operator");
-    check_list(buffer.recipe.inputs, chunk_.buffers.size(), JsonPath(recipe, "inputs"), "buffer");
+    check_places(buffer.recipe.calls, chunk_.operators.size(), "operator",
+                 JsonPath(recipe, "calls"), source_);
+    check_places(buffer.recipe.inputs, chunk_.buffers.size(), "buffer", JsonPath(recipe, "inputs"),
+                 source_);
     check_unpack(buffer.first_unpack, JsonPath(path, "first_unpack"));
     check_unpack(buffer.last_unpack, JsonPath(path, "last_unpack"));
   }
 
   void check_unpack(int place, const JsonPath& path) const {
-    if (place != -1) check_index(place, chunk_.unpack_order.size(), path, "unpack");
-  }
-
-  void check_list(const std::vector<int>& numbers, std::size_t count, const JsonPath& path,
-                  const char* what) const {
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      check_index(numbers[i], count, JsonPath(path, i), what);
-    }
-  }
-
-  void check_index(int number, std::size_t count, const JsonPath& path, const char* what) const {
-    if (number >= 0 && static_cast<std::size_t>(number) < count) return;
-    refuse(source_, path,
-           "there is no " + std::string(what) + " " + std::to_string(number) + "; this chunk has " +
-               std::to_string(count));
+    if (place != -1) check_place(place, chunk_.unpack_order.size(), "unpack", path, source_);
   }
 
   const ChunkProfile& chunk_;
