@@ -27,7 +27,7 @@ class Session:
 
     model      its parameters and buffers are never moved, and its modules' names are the scopes
     rules      the path of a TOML file, or its text; without rules and plan everything is kept
-    plan       the path of a plan's JSON file, or its text; wins over rules
+    plan       the path of a plan's JSON file, or its text; wins over rules, and is carried out from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
     small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
     host       the most host memory, in_flight and ahead the two windows, where rules and plan say nothing
