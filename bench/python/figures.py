@@ -113,7 +113,8 @@ class Report:
         widths[-1] = 0
         lines = [
             "  ".join(
-                cell.rjust(width) if i in RIGHT else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))
+                cell.rjust(width) if i in RIGHT else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths))
             ).rstrip()
             for row in rows
         ]

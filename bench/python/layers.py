@@ -323,7 +323,11 @@ def main() -> int:
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     judged = device.type == "cuda" and not options.small
     shape = Shape() if judged else SMALL
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
     settings = {"layers": shape.layers, "hidden": shape.hidden, "tokens": shape.tokens, **versions}
     report = Report("python/layers", QUESTION, device, options.commit, settings)
 

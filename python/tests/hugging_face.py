@@ -35,7 +35,15 @@ def llama(**settings: Any) -> nn.Module:
 
 
 def gpt2(**settings: Any) -> nn.Module:
-    names = {"vocab_size": 64, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 1}
+    names = {
+        "vocab_size": 64,
+        "n_embd": 32,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 64,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
     config = transformers.GPT2Config(**{**names, "use_cache": False, "loss_type": "ForCausalLMLoss", **settings})
     return transformers.GPT2LMHeadModel(config).train()
 

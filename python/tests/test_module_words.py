@@ -128,7 +128,7 @@ def rules_for(words: list[str]) -> str:
 
 
 def decided(session: spillway.Session) -> Iterator[tuple[bool, dict[str, Any], list[tuple[str, str]]]]:
-    """Of each buffer saved in a layer: whether it is offloaded, the buffer, and (place in its layer, operator) of saves."""
+    """Of each buffer saved in a layer: whether it is offloaded, the buffer, and its saves' places and operators."""
     profile = json.loads(session.profile_json() or "")
     prefix = profile["layer_scope"] + "."
     buffers = {buffer["id"]: buffer for buffer in profile["chunks"][0]["buffers"]}

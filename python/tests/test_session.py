@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
 import os
@@ -289,7 +290,9 @@ def test_saving_needs_no_interpreter_per_tensor():
 
 
 def test_another_torch_is_refused_with_words():
-    with pytest.raises(ImportError, match="built for torch 2.11.0, a build for CUDA 13.0, but the torch here is 2.12.0"):
+    with pytest.raises(
+        ImportError, match="built for torch 2.11.0, a build for CUDA 13.0, but the torch here is 2.12.0"
+    ):
         _compatible.check_torch("2.12.0+cu130", "13.0", "2.11.0", "13.0")
     with pytest.raises(ImportError, match="is 2.11.0, a CPU-only build"):
         _compatible.check_torch("2.11.0+cpu", None, "2.11.0", "13.0")
@@ -358,3 +361,18 @@ def test_a_package_built_for_another_torch_is_refused_when_imported(tmp_path):
     version = torch.__version__.split("+")[0]
     assert last.startswith("ImportError: [import] this spillway was built for torch 2.10.1, ")
     assert f"but the torch here is {version}, " in last and "pip install --no-build-isolation" in last
+
+
+def test_the_stubs_name_all_that_the_compiled_half_has():
+    tree = ast.parse((Path(spillway.__file__).parent / "_native.pyi").read_text())
+
+    def names(body: list[ast.stmt]) -> set[str]:
+        return {each.name for each in body if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
+
+    def public(value: object) -> set[str]:
+        return {name for name in dir(value) if not name.startswith("_")}
+
+    assert names(tree.body) == public(_native)
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef):
+            assert names(each.body) - {"__init__"} == public(getattr(_native, each.name)), each.name
