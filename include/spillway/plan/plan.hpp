@@ -33,7 +33,7 @@ struct Decision {
   Position position;
   Bytes bytes;  ///< As recorded; later steps may differ.
   Action action;
-  /// What to do if the action turns out not to be possible for this buffer.
+  /// What to do if the action turns out not to be possible for this buffer: not kRecompute.
   ActionKind second = ActionKind::kKeep;
   /// `rule 2 (memory.toml:14)`, `nothing matched: keep`, `fixed: parameter`.
   std::string reason;
@@ -41,10 +41,36 @@ struct Decision {
   bool operator==(const Decision&) const = default;
 };
 
+/// One operator call of the forward pass that replays repeat, or that makes an anchor.
+struct RecordedOperator {
+  int call = 0;      ///< Its number among the chunk's operator calls.
+  std::string name;  ///< To see that it is the same one.
+
+  bool operator==(const RecordedOperator&) const = default;
+};
+
+/// A value that autograd does not save, held because replays start from it: what enters a layer
+/// that is recomputed, what would take longer to make again than to hold.
+struct Anchor {
+  int call = 0;    ///< The call that makes it,
+  int output = 0;  ///< and its place in `makes` there.
+  std::string name;
+  std::string scope;
+  Bytes bytes;
+  Action action;  ///< Keep or offload.
+  std::string reason;
+
+  bool operator==(const Anchor&) const = default;
+};
+
 struct ChunkPlan {
   int chunk = 0;
   std::vector<Decision> decisions;  ///< One for every buffer of the profile's chunk.
-  std::vector<int> unpack_order;    ///< As in the profile: the order to reload in.
+  std::vector<Anchor> anchors;
+  std::vector<RecordedOperator> operators;  ///< In order, each once; empty: nothing is recomputed.
+  /// Buffers in the order backward asks for them, as in the profile; before each one that is
+  /// recomputed stands what its replay reads. Anchors count on from the buffers' ids.
+  std::vector<int> need_order;
 
   bool operator==(const ChunkPlan&) const = default;
 };
