@@ -15,6 +15,9 @@ std::string flat(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+/// "spillway.plan/2" -> "spillway.plan/".
+std::string_view family(std::string_view schema) { return schema.substr(0, schema.find('/') + 1); }
+
 std::string describe_found(const Json& json) {
   switch (json.type()) {
     case Json::value_t::null:
@@ -95,10 +98,13 @@ Json parse_document(std::string_view text, const JsonSource& source, std::string
   const JsonPath place(root, "schema");
   const std::string wanted = "\"" + std::string(schema) + "\"";
   if (found == json.end()) refuse(source, place, "missing; " + wanted + " wanted");
-  if (!found->is_string() || found->get<std::string>() != schema) {
-    refuse_value(source, place, wanted, *found);
+  if (found->is_string() && found->get<std::string>() == schema) return json;
+  if (found->is_string() && family(found->get<std::string>()) == family(schema)) {
+    refuse(source, place,
+           wanted + " wanted, found " + flat(*found) +
+               ": another version of Spillway wrote it; make it anew with this one");
   }
-  return json;
+  refuse_value(source, place, wanted, *found);
 }
 
 std::string readable(const Json& json) {

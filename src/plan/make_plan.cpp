@@ -3,19 +3,11 @@
 #include <map>
 
 #include "plan/match.hpp"
+#include "plan/recompute.hpp"
 #include "spillway/plan/rules.hpp"
 
 namespace spillway {
 namespace {
-
-std::string name_of(const Rule& rule, std::size_t index) {
-  std::string text = "rule " + std::to_string(index + 1);
-  if (!rule.name.empty()) text += " \"" + rule.name + "\"";
-  if (!rule.place.file.empty()) {
-    text += " (" + rule.place.file + ":" + std::to_string(rule.place.line) + ")";
-  }
-  return text;
-}
 
 /// By the call that made it; what nobody is known to have made comes first, as it was there first.
 std::vector<const BufferProfile*> in_order_of_production(
@@ -37,15 +29,15 @@ Bytes share(Bytes total, double fraction) {
 class ChunkPlanner {
  public:
   ChunkPlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules)
-      : chunk_(chunk), rules_(rules), matcher_(chunk, profile.layers) {
+      : chunk_(chunk), profile_(profile), rules_(rules), matcher_(chunk, profile.layers) {
     plan_.chunk = chunk.chunk;
-    plan_.unpack_order = chunk.unpack_order;
     for (const BufferProfile& buffer : chunk.buffers) start(buffer);
   }
 
   /// Adds to `matched` how many buffers each rule decided.
   ChunkPlan run(std::vector<std::size_t>& matched) {
     for (std::size_t i = 0; i < rules_.rules.size(); ++i) matched[i] += apply(i);
+    plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
     return std::move(plan_);
   }
 
@@ -108,12 +100,13 @@ class ChunkPlanner {
 
   void decide(Decision& decision, const Rule& rule, const std::string& name) {
     decision.action = rule.action;
-    decision.second = rule.second;
+    decision.second = rule.second == ActionKind::kRecompute ? ActionKind::kKeep : rule.second;
     decision.reason = name;
     open_[static_cast<std::size_t>(decision.buffer)] = false;
   }
 
   const ChunkProfile& chunk_;
+  const Profile& profile_;
   const Rules& rules_;
   Matcher matcher_;
   ChunkPlan plan_;
@@ -149,10 +142,23 @@ void add_notes(const Rules& rules, const std::vector<std::size_t>& matched, Plan
     if (matched[i] == 0) plan.notes.push_back(name_of(rules.rules[i], i) + " decided no buffer");
   }
   Bytes offloaded;
+  Bytes anchored;
+  std::size_t anchors = 0;
   for (const ChunkPlan& chunk : plan.chunks) {
     for (const Decision& decision : chunk.decisions) {
       if (decision.action.kind == ActionKind::kOffload) offloaded += decision.bytes;
     }
+    for (const Anchor& anchor : chunk.anchors) {
+      if (anchor.action.kind == ActionKind::kOffload) offloaded += anchor.bytes;
+      anchored += anchor.bytes;
+    }
+    anchors += chunk.anchors.size();
+  }
+  if (anchors > 0) {
+    plan.notes.push_back(
+        std::to_string(anchors) +
+        (anchors == 1 ? " value is held as an anchor (" : " values are held as anchors (") +
+        to_string(anchored) + "), because replays start there");
   }
   if (plan.limits.host && offloaded > *plan.limits.host) {
     plan.notes.push_back("one pass of each chunk offloads " + to_string(offloaded) +
@@ -168,6 +174,7 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
   Plan plan;
   plan.structure = structure_digest(profile);
   plan.limits = translated.limits;
+  plan.recompute_collectives = translated.recompute_collectives;
   plan.notes = translated.notes;
   std::vector<std::size_t> matched(translated.rules.size());
   for (const ChunkProfile& chunk : profile.chunks) {

@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/1";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/2";
 
 /// What is not given is left to whoever carries the plan out.
 struct Limits {
@@ -80,6 +80,8 @@ struct Plan {
   Limits limits;
   std::optional<std::int64_t> predicted_step_ns;
   std::optional<Bytes> predicted_peak;
+  /// Replays may repeat collectives: then every rank replays them in the same order.
+  bool recompute_collectives = false;
   std::vector<std::string> notes;  ///< What its reader should know, one sentence each.
   std::vector<ChunkPlan> chunks;
 

@@ -20,6 +20,9 @@ namespace spillway {
 /// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
 inline constexpr std::string_view kProfileSchema = "spillway.profile/2";
 
+/// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
+inline constexpr std::string_view kCollective = "a collective";
+
 /// Where a buffer stands in its pass. Equal in every step of the same model.
 struct Position {
   std::string scope;  ///< Where it was first saved, a dot path: "layers.3.mlp"; may be empty.
@@ -63,9 +66,10 @@ struct OperatorProfile {
 /// their own.
 struct ValueProfile {
   Bytes size;
-  int call = -1;         ///< The call that made it; -1: it came from outside of the pass.
-  int buffer = -1;       ///< The saved buffer that holds it; -1: autograd did not save it.
-  bool lasting = false;  ///< From outside, and still there when backward runs: a parameter, a batch.
+  int call = -1;    ///< The call that made it; -1: it came from outside of the pass.
+  int buffer = -1;  ///< The saved buffer that holds it; -1: autograd did not save it.
+  bool lasting =
+      false;  ///< From outside, and still there when backward runs: a parameter, a batch.
 
   bool operator==(const ValueProfile&) const = default;
 };

@@ -1,0 +1,317 @@
+#include "plan/recompute.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "plan/need_order.hpp"
+
+namespace spillway {
+namespace {
+
+/// In a list of anchors by value: not yet in the plan's list.
+constexpr int kWanted = -2;
+
+std::size_t place(int id) { return static_cast<std::size_t>(id); }
+
+/// Why a call cannot be repeated, a buffer not be made again; empty if it can.
+class Obstacles {
+ public:
+  Obstacles(const ChunkProfile& chunk, bool collectives)
+      : chunk_(chunk), collectives_(collectives) {}
+
+  [[nodiscard]] std::string of_call(int call) const {
+    const OperatorProfile& made_by = chunk_.operators[place(call)];
+    if (stops(made_by.no_replay)) return made_by.name + " is not repeated: " + made_by.no_replay;
+    const bool gone = std::any_of(made_by.reads.begin(), made_by.reads.end(), [this](int id) {
+      const ValueProfile& value = chunk_.values[place(id)];
+      return value.call < 0 && value.buffer < 0 && !value.lasting;
+    });
+    return gone ? made_by.name + " reads what came from outside and is gone" : "";
+  }
+
+  [[nodiscard]] std::string of_buffer(const BufferProfile& buffer) const {
+    const RecipeProfile& recipe = buffer.recipe;
+    if (!recipe.usable && (recipe.reason.empty() || stops(recipe.reason))) {
+      return recipe.reason.empty() ? "no recipe" : recipe.reason;
+    }
+    if (buffer.value < 0) return "nobody saw how it was made";
+    const int call = chunk_.values[place(buffer.value)].call;
+    return call < 0 ? "it came from outside of the pass" : of_call(call);
+  }
+
+ private:
+  [[nodiscard]] bool stops(const std::string& reason) const {
+    return !reason.empty() && !(collectives_ && reason == kCollective);
+  }
+
+  const ChunkProfile& chunk_;
+  bool collectives_;
+};
+
+/// What is known of an unsaved value before anybody reads it.
+enum class Leaning {
+  kReplay,      // A recompute rule covers it.
+  kNamed,       // A keep or offload rule names what makes it.
+  kSlow,        // To make again.
+  kImpossible,  // To make again.
+  kByBytes,
+};
+
+struct Weighed {
+  Leaning leaning = Leaning::kByBytes;
+  std::size_t rule = 0;    // Of kNamed.
+  std::uint64_t cost = 0;  // Bytes of anchors that having it again takes; saturates.
+};
+
+bool names_the_maker(const Rule& rule) {
+  return !rule.producer.empty() || !rule.made_in.empty() || !rule.made_in_module.empty();
+}
+
+class RecomputePlanner {
+ public:
+  RecomputePlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                   const Matcher& matcher, ChunkPlan& plan)
+      : chunk_(chunk),
+        profile_(profile),
+        rules_(rules),
+        matcher_(matcher),
+        plan_(plan),
+        obstacles_(chunk, rules.recompute_collectives),
+        replayed_(chunk.operators.size()),
+        readers_(chunk.values.size()),
+        anchor_of_(chunk.values.size(), -1) {}
+
+  void run() {
+    demote_the_impossible();
+    if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
+      weigh();
+      walk();
+      add_anchors();
+      add_operators();
+    }
+    plan_.need_order = need_order(chunk_, plan_, anchor_of_);
+  }
+
+ private:
+  [[nodiscard]] const ValueProfile& value(int id) const { return chunk_.values[place(id)]; }
+  [[nodiscard]] const OperatorProfile& call_at(int call) const {
+    return chunk_.operators[place(call)];
+  }
+  [[nodiscard]] bool is_unsaved(int id) const {
+    return value(id).buffer < 0 && value(id).call >= 0;
+  }
+
+  void demote_the_impossible() {
+    for (Decision& decision : plan_.decisions) {
+      if (decision.action.kind != ActionKind::kRecompute) continue;
+      const BufferProfile& buffer = chunk_.buffers[place(decision.buffer)];
+      const std::string why = obstacles_.of_buffer(buffer);
+      if (why.empty()) {
+        replayed_[place(value(buffer.value).call)] = true;
+        continue;
+      }
+      decision.action = {decision.second, false, ""};
+      decision.second = ActionKind::kKeep;
+      decision.reason += ", but not recomputable: " + why + ": " + to_string(decision.action);
+    }
+  }
+
+  /// The layers that are recomputed as one, by their first; -1 outside of the layers.
+  [[nodiscard]] int region_of(int layer) const {
+    for (const Rule& rule : rules_.rules) {
+      const int group = rule.group_inputs ? group_of(rule, layer, profile_.layers) : -1;
+      if (group >= 0) return group;
+    }
+    return layer;
+  }
+
+  [[nodiscard]] bool crosses(int id, int reader) const {
+    return regions_[place(value(id).call)] != regions_[place(reader)];
+  }
+
+  [[nodiscard]] bool is_slow(int id) const {
+    if (profile_.link.back <= 0) return false;
+    const double fetch = static_cast<double>(value(id).size.count()) / profile_.link.back * 1e9;
+    return static_cast<double>(call_at(value(id).call).device_ns) > fetch;
+  }
+
+  [[nodiscard]] Weighed lean(int id) const {
+    for (std::size_t i = 0; i < rules_.rules.size(); ++i) {
+      const Rule& rule = rules_.rules[i];
+      const bool recompute = rule.action.kind == ActionKind::kRecompute;
+      if (!recompute && !names_the_maker(rule)) continue;
+      if (!matcher_.matches(rule, value(id), call_at(value(id).call).layer)) continue;
+      return {recompute ? Leaning::kReplay : Leaning::kNamed, i, 0};
+    }
+    return {is_slow(id) ? Leaning::kSlow : Leaning::kByBytes, 0, 0};
+  }
+
+  /// Bytes of anchors that the inputs of a call take.
+  [[nodiscard]] std::uint64_t cost_of_inputs(int call) const {
+    std::vector<int> reads = call_at(call).reads;
+    std::sort(reads.begin(), reads.end());
+    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+    std::uint64_t sum = 0;
+    for (const int id : reads) {
+      if (!is_unsaved(id)) continue;
+      const std::uint64_t cost =
+          crosses(id, call) ? value(id).size.count() : weighed_[place(id)].cost;
+      sum = cost > std::numeric_limits<std::uint64_t>::max() - sum
+                ? std::numeric_limits<std::uint64_t>::max()
+                : sum + cost;
+    }
+    return sum;
+  }
+
+  void weigh() {
+    regions_.reserve(chunk_.operators.size());
+    for (const OperatorProfile& call : chunk_.operators) regions_.push_back(region_of(call.layer));
+    weighed_.resize(chunk_.values.size());
+    for (int call = 0; call < static_cast<int>(chunk_.operators.size()); ++call) {
+      const bool possible = obstacles_.of_call(call).empty();
+      const std::uint64_t inputs = possible ? cost_of_inputs(call) : 0;
+      for (const int id : call_at(call).makes) {
+        if (!is_unsaved(id)) continue;
+        Weighed& weighed = weighed_[place(id)];
+        weighed = possible ? lean(id) : Weighed{Leaning::kImpossible, 0, 0};
+        const std::uint64_t size = value(id).size.count();
+        switch (weighed.leaning) {
+          case Leaning::kReplay:
+            weighed.cost = inputs;
+            break;
+          case Leaning::kByBytes:
+            weighed.cost = std::min(size, inputs);
+            break;
+          case Leaning::kNamed:
+          case Leaning::kSlow:
+          case Leaning::kImpossible:
+            weighed.cost = size;
+            break;
+        }
+      }
+    }
+  }
+
+  /// Which replayed calls read a value.
+  struct Readers {
+    int first = -1;
+    int first_from_outside = -1;  // Of those in other regions.
+  };
+
+  [[nodiscard]] bool is_wanted_inside(int id) const {
+    const Readers& readers = readers_[place(id)];
+    return is_unsaved(id) && readers.first >= 0 && readers.first_from_outside < 0;
+  }
+
+  [[nodiscard]] bool is_worth_a_replay(int id) const {
+    const Weighed& weighed = weighed_[place(id)];
+    return weighed.leaning == Leaning::kReplay ||
+           (weighed.leaning == Leaning::kByBytes && weighed.cost < value(id).size.count());
+  }
+
+  /// Backwards, so that all readers of what a call makes are known when its turn comes.
+  void walk() {
+    for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
+      const std::vector<int>& makes = call_at(call).makes;
+      if (std::any_of(makes.begin(), makes.end(),
+                      [this](int id) { return is_wanted_inside(id) && is_worth_a_replay(id); })) {
+        replayed_[place(call)] = true;
+      }
+      for (const int id : makes) {
+        const bool wanted = is_unsaved(id) && readers_[place(id)].first >= 0;
+        if (wanted && !(replayed_[place(call)] && is_wanted_inside(id)))
+          anchor_of_[place(id)] = kWanted;
+      }
+      if (!replayed_[place(call)]) continue;
+      for (const int id : call_at(call).reads) {
+        if (!is_unsaved(id)) continue;
+        readers_[place(id)].first = call;
+        if (crosses(id, call)) readers_[place(id)].first_from_outside = call;
+      }
+    }
+  }
+
+  void add_anchors() {
+    for (int call = 0; call < static_cast<int>(chunk_.operators.size()); ++call) {
+      const std::vector<int>& makes = call_at(call).makes;
+      for (std::size_t output = 0; output < makes.size(); ++output) {
+        int& anchor = anchor_of_[place(makes[output])];
+        if (anchor != kWanted) continue;
+        anchor = static_cast<int>(plan_.anchors.size());
+        plan_.anchors.push_back(make_anchor(makes[output], static_cast<int>(output)));
+      }
+    }
+  }
+
+  [[nodiscard]] Anchor make_anchor(int id, int output) const {
+    const OperatorProfile& made_by = call_at(value(id).call);
+    Anchor anchor{value(id).call, output, made_by.name, made_by.scope, value(id).size, {}, ""};
+    const Weighed& weighed = weighed_[place(id)];
+    const Readers& readers = readers_[place(id)];
+    if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
+      anchor.action = rules_.rules[weighed.rule].action;
+      anchor.reason = name_of(rules_.rules[weighed.rule], weighed.rule);
+      return anchor;
+    }
+    anchor.reason = why(id);
+    const int reader = readers.first_from_outside < 0 ? readers.first : readers.first_from_outside;
+    const bool small = rules_.limits.min_size && anchor.bytes < *rules_.limits.min_size;
+    for (std::size_t i = 0; i < rules_.rules.size() && !small; ++i) {
+      const Rule& rule = rules_.rules[i];
+      if (rule.action.kind == ActionKind::kRecompute) continue;
+      if (!matcher_.matches(rule, value(id), call_at(reader).layer)) continue;
+      anchor.action = rule.action;
+      anchor.reason += "; " + name_of(rule, i);
+      return anchor;
+    }
+    anchor.reason += ": keep";
+    return anchor;
+  }
+
+  [[nodiscard]] std::string why(int id) const {
+    if (readers_[place(id)].first_from_outside >= 0) {
+      const int layer = call_at(readers_[place(id)].first_from_outside).layer;
+      return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
+    }
+    switch (weighed_[place(id)].leaning) {
+      case Leaning::kImpossible:
+        return obstacles_.of_call(value(id).call);
+      case Leaning::kSlow:
+        return "takes longer to make than to fetch";
+      case Leaning::kReplay:
+      case Leaning::kNamed:
+      case Leaning::kByBytes:
+        return "not larger than what it is made of";
+    }
+    return {};
+  }
+
+  void add_operators() {
+    std::vector<bool> recorded = replayed_;
+    for (const Anchor& anchor : plan_.anchors) recorded[place(anchor.call)] = true;
+    for (int call = 0; call < static_cast<int>(recorded.size()); ++call) {
+      if (recorded[place(call)]) plan_.operators.push_back({call, call_at(call).name});
+    }
+  }
+
+  const ChunkProfile& chunk_;
+  const Profile& profile_;
+  const Rules& rules_;
+  const Matcher& matcher_;
+  ChunkPlan& plan_;
+  Obstacles obstacles_;
+  std::vector<int> regions_;      // By call.
+  std::vector<Weighed> weighed_;  // By value.
+  std::vector<bool> replayed_;    // By call.
+  std::vector<Readers> readers_;  // By value.
+  std::vector<int> anchor_of_;    // By value: its place among the anchors, -1 if it is none.
+};
+
+}  // namespace
+
+void plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                    const Matcher& matcher, ChunkPlan& plan) {
+  RecomputePlanner(chunk, profile, rules, matcher, plan).run();
+}
+
+}  // namespace spillway
