@@ -43,7 +43,7 @@ TEST(ProfileJson, GivesBackAnyProfile) {
 
 TEST(ProfileJson, HasLinesThatAPersonCanRead) {
   const std::string text = to_json(transformer_profile({.layers = 1}));
-  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/1\",\n \"device\": "), 0U) << text;
+  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/2\",\n \"device\": "), 0U) << text;
   std::size_t longest = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
@@ -69,9 +69,13 @@ struct Wrong {
 TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
   for (const Wrong& each : {
-           Wrong{"spillway.profile/1", "spillway.profile/2",
-                 "schema: \"spillway.profile/1\" wanted, found the text \"spillway.profile/2\""},
-           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/1\" wanted"},
+           Wrong{"spillway.profile/2", "spillway.plan/2",
+                 "schema: \"spillway.profile/2\" wanted, found the text \"spillway.plan/2\""},
+           {"spillway.profile/2", "spillway.profile/1",
+            "schema: \"spillway.profile/2\" wanted, found \"spillway.profile/1\": another version "
+            "of "
+            "Spillway wrote it; make it anew with this one"},
+           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/2\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
            {"\"pipeline_rank\": 0,", "", "pipeline_rank: missing"},
@@ -88,7 +92,7 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
            {"\"out\":55300000000.0", "\"out\":null", "link.out: a number wanted, found null"},
            {"\"device\": \"NVIDIA H200\"", "\"device\": [1]",
             "device: a text wanted, found a list"},
-           {"\"usable\":false", "\"usable\":0",
+           {"\"usable\":true", "\"usable\":0",
             "chunks[0].buffers[0].recipe.usable: true or false wanted, found the number 0"},
            {"\"size\": 67108864", "\"size\": -1",
             "chunks[0].buffers[0].size: a number of bytes wanted, found the number -1"},
