@@ -35,11 +35,14 @@ class ChunkPlanner {
   }
 
   /// Adds to `matched` how many buffers each rule decided.
-  ChunkPlan run(std::vector<std::size_t>& matched) {
+  void run(std::vector<std::size_t>& matched) {
     for (std::size_t i = 0; i < rules_.rules.size(); ++i) matched[i] += apply(i);
-    plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
-    return std::move(plan_);
+    passages_ = plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
   }
+
+  [[nodiscard]] ChunkPlan take() && { return std::move(plan_); }
+  /// As plan_recompute() says.
+  [[nodiscard]] std::size_t passages() const { return passages_; }
 
  private:
   void start(const BufferProfile& buffer) {
@@ -110,6 +113,7 @@ class ChunkPlanner {
   const Rules& rules_;
   Matcher matcher_;
   ChunkPlan plan_;
+  std::size_t passages_ = 0;
   std::vector<bool> open_;  // By buffer: whether rules may still decide.
 };
 
@@ -142,28 +146,41 @@ void add_notes(const Rules& rules, const std::vector<std::size_t>& matched, Plan
     if (matched[i] == 0) plan.notes.push_back(name_of(rules.rules[i], i) + " decided no buffer");
   }
   Bytes offloaded;
-  Bytes anchored;
-  std::size_t anchors = 0;
   for (const ChunkPlan& chunk : plan.chunks) {
     for (const Decision& decision : chunk.decisions) {
       if (decision.action.kind == ActionKind::kOffload) offloaded += decision.bytes;
     }
     for (const Anchor& anchor : chunk.anchors) {
       if (anchor.action.kind == ActionKind::kOffload) offloaded += anchor.bytes;
-      anchored += anchor.bytes;
     }
-    anchors += chunk.anchors.size();
-  }
-  if (anchors > 0) {
-    plan.notes.push_back(
-        std::to_string(anchors) +
-        (anchors == 1 ? " value is held as an anchor (" : " values are held as anchors (") +
-        to_string(anchored) + "), because replays start there");
   }
   if (plan.limits.host && offloaded > *plan.limits.host) {
     plan.notes.push_back("one pass of each chunk offloads " + to_string(offloaded) +
                          ", more than [limits] host = " + to_string(*plan.limits.host) +
                          ": what finds no room is kept");
+  }
+}
+
+void add_recompute_notes(std::size_t passages, Plan& plan) {
+  std::size_t anchors = 0;
+  Bytes bytes;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    anchors += chunk.anchors.size();
+    for (const Anchor& anchor : chunk.anchors) bytes += anchor.bytes;
+  }
+  if (anchors > 0) {
+    plan.notes.push_back(
+        std::to_string(anchors) +
+        (anchors == 1 ? " value is held as an anchor (" : " values are held as anchors (") +
+        to_string(bytes) + "), because replays start there");
+  }
+  if (passages > 0) {
+    plan.notes.push_back(
+        std::to_string(passages) +
+        (passages == 1 ? " recomputed buffer enters" : " recomputed buffers enter") +
+        " a layer from another one, so that replays run through several layers; a rule before it "
+        "with group_inputs = 1 and action = \"keep\" would hold " +
+        (passages == 1 ? "it" : "them"));
   }
 }
 
@@ -177,14 +194,19 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
   plan.recompute_collectives = translated.recompute_collectives;
   plan.notes = translated.notes;
   std::vector<std::size_t> matched(translated.rules.size());
+  std::size_t passages = 0;
   for (const ChunkProfile& chunk : profile.chunks) {
-    plan.chunks.push_back(ChunkPlanner(chunk, profile, translated).run(matched));
+    ChunkPlanner planner(chunk, profile, translated);
+    planner.run(matched);
+    passages += planner.passages();
+    plan.chunks.push_back(std::move(planner).take());
   }
   if (translated.in_flight_modules) {
     plan.limits.in_flight = bytes_of_modules(profile, translated, plan) *
                             static_cast<std::uint64_t>(*translated.in_flight_modules);
   }
   add_notes(translated, matched, plan);
+  add_recompute_notes(passages, plan);
   return plan;
 }
 

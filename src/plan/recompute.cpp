@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "plan/need_order.hpp"
+#include "plan/obstacles.hpp"
 
 namespace spillway {
 namespace {
@@ -12,41 +13,6 @@ namespace {
 constexpr int kWanted = -2;
 
 std::size_t place(int id) { return static_cast<std::size_t>(id); }
-
-/// Why a call cannot be repeated, a buffer not be made again; empty if it can.
-class Obstacles {
- public:
-  Obstacles(const ChunkProfile& chunk, bool collectives)
-      : chunk_(chunk), collectives_(collectives) {}
-
-  [[nodiscard]] std::string of_call(int call) const {
-    const OperatorProfile& made_by = chunk_.operators[place(call)];
-    if (stops(made_by.no_replay)) return made_by.name + " is not repeated: " + made_by.no_replay;
-    const bool gone = std::any_of(made_by.reads.begin(), made_by.reads.end(), [this](int id) {
-      const ValueProfile& value = chunk_.values[place(id)];
-      return value.call < 0 && value.buffer < 0 && !value.lasting;
-    });
-    return gone ? made_by.name + " reads what came from outside and is gone" : "";
-  }
-
-  [[nodiscard]] std::string of_buffer(const BufferProfile& buffer) const {
-    const RecipeProfile& recipe = buffer.recipe;
-    if (!recipe.usable && (recipe.reason.empty() || stops(recipe.reason))) {
-      return recipe.reason.empty() ? "no recipe" : recipe.reason;
-    }
-    if (buffer.value < 0) return "nobody saw how it was made";
-    const int call = chunk_.values[place(buffer.value)].call;
-    return call < 0 ? "it came from outside of the pass" : of_call(call);
-  }
-
- private:
-  [[nodiscard]] bool stops(const std::string& reason) const {
-    return !reason.empty() && !(collectives_ && reason == kCollective);
-  }
-
-  const ChunkProfile& chunk_;
-  bool collectives_;
-};
 
 /// What is known of an unsaved value before anybody reads it.
 enum class Leaning {
@@ -81,7 +47,7 @@ class RecomputePlanner {
         readers_(chunk.values.size()),
         anchor_of_(chunk.values.size(), -1) {}
 
-  void run() {
+  [[nodiscard]] std::size_t run() {
     demote_the_impossible();
     if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
       weigh();
@@ -90,6 +56,7 @@ class RecomputePlanner {
       add_operators();
     }
     plan_.need_order = need_order(chunk_, plan_, anchor_of_);
+    return count_passages();
   }
 
  private:
@@ -224,11 +191,23 @@ class RecomputePlanner {
       }
       if (!replayed_[place(call)]) continue;
       for (const int id : call_at(call).reads) {
-        if (!is_unsaved(id)) continue;
+        if (value(id).call < 0) continue;
         readers_[place(id)].first = call;
         if (crosses(id, call)) readers_[place(id)].first_from_outside = call;
       }
     }
+  }
+
+  /// Recomputed buffers that lead replays from one layer into another.
+  [[nodiscard]] std::size_t count_passages() const {
+    const auto leads_out = [this](const Decision& decision) {
+      if (decision.action.kind != ActionKind::kRecompute) return false;
+      const int id = chunk_.buffers[place(decision.buffer)].value;
+      const int reader = readers_[place(id)].first_from_outside;
+      return reader >= 0 && call_at(reader).layer >= 0 && call_at(value(id).call).layer >= 0;
+    };
+    return static_cast<std::size_t>(
+        std::count_if(plan_.decisions.begin(), plan_.decisions.end(), leads_out));
   }
 
   void add_anchors() {
@@ -309,9 +288,9 @@ class RecomputePlanner {
 
 }  // namespace
 
-void plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                    const Matcher& matcher, ChunkPlan& plan) {
-  RecomputePlanner(chunk, profile, rules, matcher, plan).run();
+std::size_t plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                           const Matcher& matcher, ChunkPlan& plan) {
+  return RecomputePlanner(chunk, profile, rules, matcher, plan).run();
 }
 
 }  // namespace spillway

@@ -20,8 +20,9 @@ namespace spillway {
 
 /// `plan` has the decisions of the rules, which must be translated. Those to recompute what cannot
 /// be made again become their second choice; then anchors, operators and need_order are filled in.
-/// Takes time in proportion to the graph, and constant stack.
-void plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                    const Matcher& matcher, ChunkPlan& plan);
+/// Returns how many recomputed buffers enter a layer, or group of layers, from another one: through
+/// each of them replays run on. Takes time in proportion to the graph, and constant stack.
+std::size_t plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                           const Matcher& matcher, ChunkPlan& plan);
 
 }  // namespace spillway

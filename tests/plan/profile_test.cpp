@@ -1,5 +1,6 @@
 #include "spillway/plan/profile.hpp"
 
+#include <functional>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -25,8 +26,11 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 TEST(ProfileJson, GivesBackEveryModel) {
   for (const Naming naming : {Naming::kOwn, Naming::kLlama, Naming::kGpt2, Naming::kOwnExperts,
                               Naming::kMixtral, Naming::kQwenExperts}) {
-    const Profile profile = transformer_profile({.naming = naming, .layers = 3});
-    EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+    for (const bool casting : {false, true}) {
+      const Profile profile =
+          transformer_profile({.naming = naming, .layers = 3, .casting_norms = casting});
+      EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+    }
   }
   EXPECT_EQ(profile_from_json(to_json(Profile{}), "p.json"), Profile{});
 }
@@ -111,6 +115,56 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
                   [&] { (void)profile_from_json(replaced(good, each.what, each.by), "p.json"); }),
               std::string("[profile] p.json: ") + each.text);
   }
+}
+
+// One layer with fused norms: operator 0 makes value 2 of values 0 and 1, operator 1 reads that and
+// a weight, value 3.
+TEST(ProfileJson, RefusesAGraphThatContradictsItself) {
+  struct Contradiction {
+    std::function<void(ChunkProfile&)> change;
+    const char* text;
+  };
+  const std::vector<Contradiction> contradictions = {
+      {[](ChunkProfile& chunk) { chunk.operators[1].reads[0] = 999; },
+       "operators[1].reads[0]: there is no value 999; this chunk has 34"},
+      {[](ChunkProfile& chunk) { chunk.operators[1].makes.push_back(-1); },
+       "operators[1].makes[2]: there is no value -1; this chunk has 34"},
+      {[](ChunkProfile& chunk) { chunk.operators[1].reads[0] = 4; },
+       "operators[1].reads[0]: value 4 is made by operator 1, which does not come before"},
+      {[](ChunkProfile& chunk) { chunk.operators[0].makes.push_back(4); },
+       "operators[0].makes[1]: value 4 does not say that this operator makes it"},
+      {[](ChunkProfile& chunk) { chunk.operators[0].makes.clear(); },
+       "values[2].call: operator 0 does not make it"},
+      {[](ChunkProfile& chunk) { chunk.values[2].call = 99; },
+       "values[2].call: there is no operator 99; this chunk has 17"},
+      {[](ChunkProfile& chunk) { chunk.values[2].lasting = true; },
+       "values[2].lasting: only what came from outside of the pass lasts, and an operator made "
+       "this"},
+      {[](ChunkProfile& chunk) { chunk.values[2].buffer = 26; },
+       "values[2].buffer: there is no buffer 26; this chunk has 26"},
+      {[](ChunkProfile& chunk) { chunk.values[2].buffer = 1; },
+       "values[2].buffer: buffer 1 does not say that it holds it"},
+      {[](ChunkProfile& chunk) {
+         chunk.values[6].buffer = -1;
+         chunk.buffers[3].value = 34;
+       },
+       "buffers[3].value: there is no value 34; this chunk has 34"},
+  };
+  for (const Contradiction& each : contradictions) {
+    Profile profile = transformer_profile({.layers = 1});
+    each.change(profile.chunks[0]);
+    EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+              std::string("[profile] p.json: chunks[0].") + each.text);
+  }
+}
+
+TEST(ProfileJson, TakesTwoBuffersThatHoldTheSameValue) {
+  Profile profile = transformer_profile({.layers = 1});
+  profile.chunks[0].values[4].buffer = -1;
+  for (BufferProfile& buffer : profile.chunks[0].buffers) {
+    if (buffer.value == 4) buffer.value = profile.chunks[0].buffers[0].value;
+  }
+  EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
 }
 
 TEST(ProfileJson, RefusesTextThatIsNotADocument) {
