@@ -34,14 +34,16 @@ class ChunkPlanner {
     for (const BufferProfile& buffer : chunk.buffers) start(buffer);
   }
 
-  /// Adds to `matched` how many buffers each rule decided.
+  /// Adds to `matched` how many buffers and anchors each rule decided.
   void run(std::vector<std::size_t>& matched) {
     for (std::size_t i = 0; i < rules_.rules.size(); ++i) matched[i] += apply(i);
-    passages_ = plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
+    const RecomputeSummary summary = plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
+    for (std::size_t i = 0; i < matched.size(); ++i) matched[i] += summary.anchors_by_rule[i];
+    passages_ = summary.passages;
   }
 
   [[nodiscard]] ChunkPlan take() && { return std::move(plan_); }
-  /// As plan_recompute() says.
+  /// As RecomputeSummary says.
   [[nodiscard]] std::size_t passages() const { return passages_; }
 
  private:

@@ -18,16 +18,22 @@ std::size_t place(int id) { return static_cast<std::size_t>(id); }
 enum class Leaning {
   kReplay,      // A recompute rule covers it.
   kNamed,       // A keep or offload rule names what makes it.
-  kSlow,        // To make again.
+  kSlow,        // To make again, beside fetching it.
   kImpossible,  // To make again.
   kByBytes,
 };
 
 struct Weighed {
   Leaning leaning = Leaning::kByBytes;
-  std::size_t rule = 0;    // Of kNamed.
-  std::uint64_t cost = 0;  // Bytes of anchors that having it again takes; saturates.
+  std::size_t rule = 0;      // Of kNamed.
+  std::uint64_t inputs = 0;  // Bytes of anchors that making it again takes; saturates.
+  std::uint64_t cost = 0;    // The same for having it again, one way or the other.
 };
+
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return a > most - b ? most : a + b;
+}
 
 bool names_the_maker(const Rule& rule) {
   return !rule.producer.empty() || !rule.made_in.empty() || !rule.made_in_module.empty();
@@ -45,9 +51,11 @@ class RecomputePlanner {
         obstacles_(chunk, rules.recompute_collectives),
         replayed_(chunk.operators.size()),
         readers_(chunk.values.size()),
-        anchor_of_(chunk.values.size(), -1) {}
+        anchor_of_(chunk.values.size(), -1) {
+    summary_.anchors_by_rule.resize(rules.rules.size());
+  }
 
-  [[nodiscard]] std::size_t run() {
+  [[nodiscard]] RecomputeSummary run() {
     demote_the_impossible();
     if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
       weigh();
@@ -56,7 +64,8 @@ class RecomputePlanner {
       add_operators();
     }
     plan_.need_order = need_order(chunk_, plan_, anchor_of_);
-    return count_passages();
+    summary_.passages = count_passages();
+    return std::move(summary_);
   }
 
  private:
@@ -108,9 +117,9 @@ class RecomputePlanner {
       const bool recompute = rule.action.kind == ActionKind::kRecompute;
       if (!recompute && !names_the_maker(rule)) continue;
       if (!matcher_.matches(rule, value(id), call_at(value(id).call).layer)) continue;
-      return {recompute ? Leaning::kReplay : Leaning::kNamed, i, 0};
+      return {recompute ? Leaning::kReplay : Leaning::kNamed, i, 0, 0};
     }
-    return {is_slow(id) ? Leaning::kSlow : Leaning::kByBytes, 0, 0};
+    return {is_slow(id) ? Leaning::kSlow : Leaning::kByBytes, 0, 0, 0};
   }
 
   /// Bytes of anchors that the inputs of a call take.
@@ -123,9 +132,7 @@ class RecomputePlanner {
       if (!is_unsaved(id)) continue;
       const std::uint64_t cost =
           crosses(id, call) ? value(id).size.count() : weighed_[place(id)].cost;
-      sum = cost > std::numeric_limits<std::uint64_t>::max() - sum
-                ? std::numeric_limits<std::uint64_t>::max()
-                : sum + cost;
+      sum = saturating_sum(sum, cost);
     }
     return sum;
   }
@@ -140,7 +147,8 @@ class RecomputePlanner {
       for (const int id : call_at(call).makes) {
         if (!is_unsaved(id)) continue;
         Weighed& weighed = weighed_[place(id)];
-        weighed = possible ? lean(id) : Weighed{Leaning::kImpossible, 0, 0};
+        weighed = possible ? lean(id) : Weighed{Leaning::kImpossible, 0, 0, 0};
+        weighed.inputs = inputs;
         const std::uint64_t size = value(id).size.count();
         switch (weighed.leaning) {
           case Leaning::kReplay:
@@ -163,17 +171,43 @@ class RecomputePlanner {
   struct Readers {
     int first = -1;
     int first_from_outside = -1;  // Of those in other regions.
+    std::uint64_t made = 0;       // Bytes that they make of it and others.
   };
+
+  /// Bytes of what a replayed call makes that is wanted.
+  [[nodiscard]] std::uint64_t wanted_bytes(int call) const {
+    std::uint64_t bytes = 0;
+    for (const int id : call_at(call).makes) {
+      const int buffer = value(id).buffer;
+      const bool wanted =
+          buffer < 0 ? readers_[place(id)].first >= 0
+                     : plan_.decisions[place(buffer)].action.kind == ActionKind::kRecompute;
+      if (wanted) bytes = saturating_sum(bytes, value(id).size.count());
+    }
+    return bytes;
+  }
 
   [[nodiscard]] bool is_wanted_inside(int id) const {
     const Readers& readers = readers_[place(id)];
     return is_unsaved(id) && readers.first >= 0 && readers.first_from_outside < 0;
   }
 
+  /// Holding what is slow to make is no use where no more than its own bytes are made of it.
   [[nodiscard]] bool is_worth_a_replay(int id) const {
     const Weighed& weighed = weighed_[place(id)];
-    return weighed.leaning == Leaning::kReplay ||
-           (weighed.leaning == Leaning::kByBytes && weighed.cost < value(id).size.count());
+    const std::uint64_t size = value(id).size.count();
+    switch (weighed.leaning) {
+      case Leaning::kReplay:
+        return true;
+      case Leaning::kSlow:
+        return readers_[place(id)].made <= size && weighed.inputs < size;
+      case Leaning::kByBytes:
+        return weighed.inputs < size;
+      case Leaning::kNamed:
+      case Leaning::kImpossible:
+        return false;
+    }
+    return false;
   }
 
   /// Backwards, so that all readers of what a call makes are known when its turn comes.
@@ -189,12 +223,18 @@ class RecomputePlanner {
         if (wanted && !(replayed_[place(call)] && is_wanted_inside(id)))
           anchor_of_[place(id)] = kWanted;
       }
-      if (!replayed_[place(call)]) continue;
-      for (const int id : call_at(call).reads) {
-        if (value(id).call < 0) continue;
-        readers_[place(id)].first = call;
-        if (crosses(id, call)) readers_[place(id)].first_from_outside = call;
-      }
+      if (replayed_[place(call)]) note_reads(call);
+    }
+  }
+
+  void note_reads(int call) {
+    const std::uint64_t made = wanted_bytes(call);
+    for (const int id : call_at(call).reads) {
+      if (value(id).call < 0) continue;
+      Readers& readers = readers_[place(id)];
+      if (readers.first != call) readers.made = saturating_sum(readers.made, made);
+      readers.first = call;
+      if (crosses(id, call)) readers.first_from_outside = call;
     }
   }
 
@@ -222,7 +262,7 @@ class RecomputePlanner {
     }
   }
 
-  [[nodiscard]] Anchor make_anchor(int id, int output) const {
+  [[nodiscard]] Anchor make_anchor(int id, int output) {
     const OperatorProfile& made_by = call_at(value(id).call);
     Anchor anchor{value(id).call, output, made_by.name, made_by.scope, value(id).size, {}, ""};
     const Weighed& weighed = weighed_[place(id)];
@@ -230,6 +270,7 @@ class RecomputePlanner {
     if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
       anchor.action = rules_.rules[weighed.rule].action;
       anchor.reason = name_of(rules_.rules[weighed.rule], weighed.rule);
+      ++summary_.anchors_by_rule[weighed.rule];
       return anchor;
     }
     anchor.reason = why(id);
@@ -241,6 +282,7 @@ class RecomputePlanner {
       if (!matcher_.matches(rule, value(id), call_at(reader).layer)) continue;
       anchor.action = rule.action;
       anchor.reason += "; " + name_of(rule, i);
+      ++summary_.anchors_by_rule[i];
       return anchor;
     }
     anchor.reason += ": keep";
@@ -284,12 +326,13 @@ class RecomputePlanner {
   std::vector<bool> replayed_;    // By call.
   std::vector<Readers> readers_;  // By value.
   std::vector<int> anchor_of_;    // By value: its place among the anchors, -1 if it is none.
+  RecomputeSummary summary_;
 };
 
 }  // namespace
 
-std::size_t plan_recompute(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                           const Matcher& matcher, ChunkPlan& plan) {
+RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
+                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan) {
   return RecomputePlanner(chunk, profile, rules, matcher, plan).run();
 }
 

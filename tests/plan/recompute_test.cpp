@@ -176,6 +176,7 @@ struct UnsavedCase {
   double link;
   GraphBuilder::Call made;  // What is read and not saved, by a call of layer 1 in "part".
   std::vector<std::string> anchors;
+  std::uint64_t remade = 101;  // Bytes made of it; it has 100 itself.
 };
 
 // x (lasting) -> made (unsaved) -> remade. Where `made` cannot be repeated or is not worth it, it
@@ -201,6 +202,7 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
             1e9,
             slow,
             {"0:0 takes longer to make than to fetch: keep"}},
+           {"slow, but nothing larger is made of it", "", 1e9, slow, {}, 100},
            {"as long as fetching it", "", 1e9, with([](auto& call) { call.ns = 100; }), {}},
            {"a link of unknown speed", "", 0, slow, {}},
            {"slow, but a rule wants it recomputed",
@@ -276,7 +278,7 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
     GraphBuilder::Call made = each.made;
     made.reads = {graph.outside(true)};
     const int value = graph.call(made);
-    graph.save(graph.call({.layer = 1, .reads = {value}}), "remade", 1);
+    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.remade}}), "remade", 1);
     const Plan plan = checked_plan(graph.profile(), remake + each.rules);
     EXPECT_EQ(anchors(plan), each.anchors) << each.what;
     EXPECT_THAT(calls(plan), ElementsAre(0, 1)) << each.what;
