@@ -1,10 +1,11 @@
 #include "plan/recompute.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 
 #include "plan/need_order.hpp"
 #include "plan/obstacles.hpp"
+#include "plan/weigh.hpp"
 
 namespace spillway {
 namespace {
@@ -13,31 +14,6 @@ namespace {
 constexpr int kWanted = -2;
 
 std::size_t place(int id) { return static_cast<std::size_t>(id); }
-
-/// What is known of an unsaved value before anybody reads it.
-enum class Leaning {
-  kReplay,      // A recompute rule covers it.
-  kNamed,       // A keep or offload rule names what makes it.
-  kSlow,        // To make again, beside fetching it.
-  kImpossible,  // To make again.
-  kByBytes,
-};
-
-struct Weighed {
-  Leaning leaning = Leaning::kByBytes;
-  std::size_t rule = 0;      // Of kNamed.
-  std::uint64_t inputs = 0;  // Bytes of anchors that making it again takes; saturates.
-  std::uint64_t cost = 0;    // The same for having it again, one way or the other.
-};
-
-std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  return a > most - b ? most : a + b;
-}
-
-bool names_the_maker(const Rule& rule) {
-  return !rule.producer.empty() || !rule.made_in.empty() || !rule.made_in_module.empty();
-}
 
 class RecomputePlanner {
  public:
@@ -58,7 +34,7 @@ class RecomputePlanner {
   [[nodiscard]] RecomputeSummary run() {
     demote_the_impossible();
     if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
-      weigh();
+      weights_.emplace(chunk_, profile_, rules_, matcher_, obstacles_);
       walk();
       add_anchors();
       add_operators();
@@ -73,9 +49,6 @@ class RecomputePlanner {
   [[nodiscard]] const OperatorProfile& call_at(int call) const {
     return chunk_.operators[place(call)];
   }
-  [[nodiscard]] bool is_unsaved(int id) const {
-    return value(id).buffer < 0 && value(id).call >= 0;
-  }
 
   void demote_the_impossible() {
     for (Decision& decision : plan_.decisions) {
@@ -89,81 +62,6 @@ class RecomputePlanner {
       decision.action = {decision.second, false, ""};
       decision.second = ActionKind::kKeep;
       decision.reason += ", but not recomputable: " + why + ": " + to_string(decision.action);
-    }
-  }
-
-  /// The layers that are recomputed as one, by their first; -1 outside of the layers.
-  [[nodiscard]] int region_of(int layer) const {
-    for (const Rule& rule : rules_.rules) {
-      const int group = rule.group_inputs ? group_of(rule, layer, profile_.layers) : -1;
-      if (group >= 0) return group;
-    }
-    return layer;
-  }
-
-  [[nodiscard]] bool crosses(int id, int reader) const {
-    return regions_[place(value(id).call)] != regions_[place(reader)];
-  }
-
-  [[nodiscard]] bool is_slow(int id) const {
-    if (profile_.link.back <= 0) return false;
-    const double fetch = static_cast<double>(value(id).size.count()) / profile_.link.back * 1e9;
-    return static_cast<double>(call_at(value(id).call).device_ns) > fetch;
-  }
-
-  [[nodiscard]] Weighed lean(int id) const {
-    for (std::size_t i = 0; i < rules_.rules.size(); ++i) {
-      const Rule& rule = rules_.rules[i];
-      const bool recompute = rule.action.kind == ActionKind::kRecompute;
-      if (!recompute && !names_the_maker(rule)) continue;
-      if (!matcher_.matches(rule, value(id), call_at(value(id).call).layer)) continue;
-      return {recompute ? Leaning::kReplay : Leaning::kNamed, i, 0, 0};
-    }
-    return {is_slow(id) ? Leaning::kSlow : Leaning::kByBytes, 0, 0, 0};
-  }
-
-  /// Bytes of anchors that the inputs of a call take.
-  [[nodiscard]] std::uint64_t cost_of_inputs(int call) const {
-    std::vector<int> reads = call_at(call).reads;
-    std::sort(reads.begin(), reads.end());
-    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
-    std::uint64_t sum = 0;
-    for (const int id : reads) {
-      if (!is_unsaved(id)) continue;
-      const std::uint64_t cost =
-          crosses(id, call) ? value(id).size.count() : weighed_[place(id)].cost;
-      sum = saturating_sum(sum, cost);
-    }
-    return sum;
-  }
-
-  void weigh() {
-    regions_.reserve(chunk_.operators.size());
-    for (const OperatorProfile& call : chunk_.operators) regions_.push_back(region_of(call.layer));
-    weighed_.resize(chunk_.values.size());
-    for (int call = 0; call < static_cast<int>(chunk_.operators.size()); ++call) {
-      const bool possible = obstacles_.of_call(call).empty();
-      const std::uint64_t inputs = possible ? cost_of_inputs(call) : 0;
-      for (const int id : call_at(call).makes) {
-        if (!is_unsaved(id)) continue;
-        Weighed& weighed = weighed_[place(id)];
-        weighed = possible ? lean(id) : Weighed{Leaning::kImpossible, 0, 0, 0};
-        weighed.inputs = inputs;
-        const std::uint64_t size = value(id).size.count();
-        switch (weighed.leaning) {
-          case Leaning::kReplay:
-            weighed.cost = inputs;
-            break;
-          case Leaning::kByBytes:
-            weighed.cost = std::min(size, inputs);
-            break;
-          case Leaning::kNamed:
-          case Leaning::kSlow:
-          case Leaning::kImpossible:
-            weighed.cost = size;
-            break;
-        }
-      }
     }
   }
 
@@ -189,12 +87,12 @@ class RecomputePlanner {
 
   [[nodiscard]] bool is_wanted_inside(int id) const {
     const Readers& readers = readers_[place(id)];
-    return is_unsaved(id) && readers.first >= 0 && readers.first_from_outside < 0;
+    return is_unsaved(value(id)) && readers.first >= 0 && readers.first_from_outside < 0;
   }
 
   /// Holding what is slow to make is no use where no more than its own bytes are made of it.
   [[nodiscard]] bool is_worth_a_replay(int id) const {
-    const Weighed& weighed = weighed_[place(id)];
+    const Weighed& weighed = weights_->of(id);
     const std::uint64_t size = value(id).size.count();
     switch (weighed.leaning) {
       case Leaning::kReplay:
@@ -219,7 +117,7 @@ class RecomputePlanner {
         replayed_[place(call)] = true;
       }
       for (const int id : makes) {
-        const bool wanted = is_unsaved(id) && readers_[place(id)].first >= 0;
+        const bool wanted = is_unsaved(value(id)) && readers_[place(id)].first >= 0;
         if (wanted && !(replayed_[place(call)] && is_wanted_inside(id)))
           anchor_of_[place(id)] = kWanted;
       }
@@ -234,7 +132,7 @@ class RecomputePlanner {
       Readers& readers = readers_[place(id)];
       if (readers.first != call) readers.made = saturating_sum(readers.made, made);
       readers.first = call;
-      if (crosses(id, call)) readers.first_from_outside = call;
+      if (weights_->crosses(id, call)) readers.first_from_outside = call;
     }
   }
 
@@ -265,7 +163,7 @@ class RecomputePlanner {
   [[nodiscard]] Anchor make_anchor(int id, int output) {
     const OperatorProfile& made_by = call_at(value(id).call);
     Anchor anchor{value(id).call, output, made_by.name, made_by.scope, value(id).size, {}, ""};
-    const Weighed& weighed = weighed_[place(id)];
+    const Weighed& weighed = weights_->of(id);
     const Readers& readers = readers_[place(id)];
     if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
       anchor.action = rules_.rules[weighed.rule].action;
@@ -294,7 +192,7 @@ class RecomputePlanner {
       const int layer = call_at(readers_[place(id)].first_from_outside).layer;
       return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
     }
-    switch (weighed_[place(id)].leaning) {
+    switch (weights_->of(id).leaning) {
       case Leaning::kImpossible:
         return obstacles_.of_call(value(id).call);
       case Leaning::kSlow:
@@ -321,11 +219,10 @@ class RecomputePlanner {
   const Matcher& matcher_;
   ChunkPlan& plan_;
   Obstacles obstacles_;
-  std::vector<int> regions_;      // By call.
-  std::vector<Weighed> weighed_;  // By value.
-  std::vector<bool> replayed_;    // By call.
-  std::vector<Readers> readers_;  // By value.
-  std::vector<int> anchor_of_;    // By value: its place among the anchors, -1 if it is none.
+  std::optional<Weights> weights_;  // Once something is to be recomputed.
+  std::vector<bool> replayed_;      // By call.
+  std::vector<Readers> readers_;    // By value.
+  std::vector<int> anchor_of_;      // By value: its place among the anchors, -1 if it is none.
   RecomputeSummary summary_;
 };
 
