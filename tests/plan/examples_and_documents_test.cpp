@@ -113,6 +113,13 @@ TEST(RulesDocument, NamesEveryModuleWord) {
   }
 }
 
+TEST(RulesDocument, ListsEveryExample) {
+  const std::string text = document("rules.md");
+  for (const std::filesystem::path& path : examples()) {
+    EXPECT_NE(text.find("`" + path.stem().string() + "`"), std::string::npos) << path;
+  }
+}
+
 TEST(ProfileDocument, NamesTheSchemas) {
   const std::string text = document("profile-and-plan.md");
   EXPECT_NE(text.find(kProfileSchema), std::string::npos);
