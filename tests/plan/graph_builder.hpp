@@ -32,7 +32,7 @@ class GraphBuilder {
 
   /// A value from outside; whether it is still there in backward.
   int outside(bool lasting) {
-    chunk().values.push_back({Bytes(100), -1, -1, lasting});
+    chunk().values.push_back({.size = Bytes(100), .lasting = lasting});
     return last_value();
   }
 
@@ -43,7 +43,7 @@ class GraphBuilder {
     OperatorProfile added{call.name, call.scope, call.layer, call.ns,
                           Bytes(0),  call.reads, {},         call.no_replay};
     for (const std::uint64_t bytes : call.makes) {
-      chunk().values.push_back({Bytes(bytes), number, -1, false});
+      chunk().values.push_back({.size = Bytes(bytes), .call = number});
       added.makes.push_back(last_value());
     }
     chunk().operators.push_back(std::move(added));

@@ -53,14 +53,16 @@ BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t operato
 
 void add_values(std::mt19937_64& random, ChunkProfile& chunk) {
   for (std::uint64_t i = random() % 3; i > 0; --i) {
-    chunk.values.push_back({Bytes(random() >> (random() % 64)), -1, -1, random() % 2 == 0});
+    chunk.values.push_back(
+        {.size = Bytes(random() >> (random() % 64)), .lasting = random() % 2 == 0});
   }
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     OperatorProfile& call = chunk.operators[i];
     call.reads = random_indices(random, chunk.values.size());
     for (std::uint64_t made = random() % 3; made > 0; --made) {
       call.makes.push_back(static_cast<int>(chunk.values.size()));
-      chunk.values.push_back({Bytes(random() >> (random() % 64)), static_cast<int>(i), -1, false});
+      chunk.values.push_back(
+          {.size = Bytes(random() >> (random() % 64)), .call = static_cast<int>(i)});
     }
     if (random() % 4 == 0) call.no_replay = random() % 2 == 0 ? kCollective : random_text(random);
   }

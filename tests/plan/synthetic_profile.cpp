@@ -230,7 +230,7 @@ class Recorder {
 
   ValueRef add_value(Value value) {
     value.id = static_cast<int>(chunk_.values.size());
-    chunk_.values.push_back({Bytes(value.bytes()), value.producer.call, -1, false});
+    chunk_.values.push_back({.size = Bytes(value.bytes()), .call = value.producer.call});
     return std::make_shared<Value>(std::move(value));
   }
 
@@ -441,7 +441,7 @@ Profile plain_profile(const std::vector<std::uint64_t>& sizes) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int id = static_cast<int>(i);
     chunk.operators.push_back({"aten::make", "", -1, 1, Bytes(0), {}, {id}, ""});
-    chunk.values.push_back({Bytes(sizes[i]), id, id, false});
+    chunk.values.push_back({.size = Bytes(sizes[i]), .call = id, .buffer = id});
     BufferProfile buffer;
     buffer.id = id;
     buffer.size = Bytes(sizes[i]);
