@@ -312,6 +312,27 @@ TEST(Recompute, PlacesAnchorsAsTheRuleForTheInputsSays) {
   EXPECT_EQ(plan.chunks[0].anchors[0].action, (Action{ActionKind::kOffload, true, "file"}));
 }
 
+// Its own layer reads it, too, and before the other one does.
+TEST(Recompute, PlacesAnchorsAsSeenFromTheLayerTheyEnter) {
+  GraphBuilder graph(2);
+  const int value = graph.call({.scope = "part", .layer = 0});
+  graph.save(graph.call({.layer = 0, .reads = {value}}), "remade", 0);
+  graph.save(graph.call({.layer = 1, .reads = {value}}), "remade", 1);
+  const Plan plan = checked_plan(graph.profile(),
+                                 "[[rule]]\ngroup_inputs = 1\naction = \"offload\"\n"
+                                 "[[rule]]\nmade_in = \"part\"\naction = \"keep\"\n" +
+                                     std::string(kRemake));
+  EXPECT_THAT(anchors(plan), ElementsAre("0:0 enters a recomputed layer; rule 1 (r.toml:1)"));
+  EXPECT_EQ(plan.chunks[0].anchors[0].action.kind, ActionKind::kOffload);
+}
+
+TEST(Recompute, CountsOnceWhatACallReadsTwice) {
+  GraphBuilder graph(0, 1e9);
+  const int slow = graph.call({.ns = 1000});
+  graph.save(graph.call({.reads = {slow, slow}, .makes = {60}}), "remade");
+  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRemake)), IsEmpty());
+}
+
 struct BytesCase {
   std::uint64_t left;
   std::uint64_t right;
@@ -335,6 +356,29 @@ TEST(Recompute, HoldsTheFewerBytes) {
     for (const Anchor& anchor : plan.chunks[0].anchors) held.push_back(anchor.call);
     EXPECT_EQ(held, each.held) << each.left << " + " << each.right;
   }
+}
+
+// What a rule wants repeated costs all that it is made of, even if that is more than itself.
+TEST(Recompute, WeighsWhatRulesWantRepeatedByItsInputs) {
+  GraphBuilder graph;
+  const int wide = graph.call({.makes = {120}, .no_replay = "no"});
+  const int narrow = graph.call({.scope = "covered", .reads = {wide}, .makes = {50}});
+  const int held = graph.call({.reads = {narrow}, .makes = {100}});
+  graph.save(graph.call({.reads = {held}}), "remade");
+  const Plan plan = checked_plan(
+      graph.profile(),
+      kRemake + std::string("[[rule]]\nmade_in = \"covered\"\naction = \"recompute\""));
+  EXPECT_THAT(anchors(plan), ElementsAre("2:0 not larger than what it is made of: keep"));
+}
+
+TEST(Recompute, AddsBytesWithoutGoingRound) {
+  constexpr std::uint64_t kHalf = 1ULL << 63U;
+  GraphBuilder graph;
+  const int left = graph.call({.makes = {kHalf}, .no_replay = "no"});
+  const int right = graph.call({.makes = {kHalf}, .no_replay = "no"});
+  graph.save(graph.call({.reads = {graph.call({.reads = {left, right}})}}), "remade");
+  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRemake)),
+              ElementsAre("2:0 not larger than what it is made of: keep"));
 }
 
 // The fewest bytes of a chain are somewhere in its middle.
@@ -394,6 +438,13 @@ TEST(Recompute, TakesTheSecondChoiceWhereItIsNotPossible) {
     EXPECT_EQ(offloaded.chunks[0].decisions[0].second, ActionKind::kKeep);
     EXPECT_THAT(offloaded.chunks[0].decisions[0].reason, ::testing::EndsWith(": offload"));
   }
+}
+
+TEST(Recompute, IsNeverASecondChoice) {
+  Rules rules = parse_rules("[[rule]]\naction = \"offload\"", "r.toml");
+  rules.rules[0].second = ActionKind::kRecompute;
+  const Plan plan = make_plan(testing::plain_profile({100}), rules);
+  EXPECT_EQ(plan.chunks[0].decisions[0].second, ActionKind::kKeep);
 }
 
 TEST(Recompute, StartsFromWhatCouldNotBeRecomputed) {
