@@ -61,7 +61,6 @@ TEST(ExampleRules, DecideBuffersOfTheirModel) {
       EXPECT_LT(kept(plan), kept(make_plan(profile, {}))) << path;
       for (const std::string& note : plan.notes) {
         EXPECT_EQ(note.find("decided no buffer"), std::string_view::npos) << path << ": " << note;
-        EXPECT_EQ(note.find("through several layers"), std::string_view::npos) << path;
       }
       EXPECT_FALSE(explain_rules(rules, shape_of(profile)).empty());
     }
@@ -82,6 +81,9 @@ TEST(ExampleRules, MakePlansThatCanBeCarriedOut) {
         ASSERT_FALSE(::testing::Test::HasFailure()) << path;
         for (const Decision& decision : plan.chunks[0].decisions) {
           EXPECT_EQ(decision.reason.find("not recomputable"), std::string::npos) << path;
+        }
+        for (const std::string& note : plan.notes) {
+          EXPECT_EQ(note.find("through several layers"), std::string::npos) << path;
         }
         EXPECT_EQ(plan_from_json(to_json(plan), "plan.json"), plan);
       }

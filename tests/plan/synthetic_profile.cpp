@@ -289,12 +289,12 @@ class Model {
   [[nodiscard]] ValueRef layer(int number, const ValueRef& input) {
     recorder_.enter_layer(number);
     layer_ = names_.layers + "." + std::to_string(number);
-    const ValueRef middle =
-        add(input,
-            dropout(attention(recorder_.norm(input, in(names_.attn_norm))), "attn.resid_dropout"));
+    const ValueRef middle = residual(input, attention(recorder_.norm(input, in(names_.attn_norm))),
+                                     names_.proj, "attn.resid_dropout");
     const ValueRef normed = recorder_.norm(middle, in(names_.mlp_norm));
     const bool dense = !names_.fc1.empty() && size_.naming != Naming::kOwnExperts;
-    ValueRef output = add(middle, dropout(dense ? mlp(normed) : experts(normed), "mlp.dropout"));
+    ValueRef output =
+        residual(middle, dense ? mlp(normed) : experts(normed), names_.fc2, "mlp.dropout");
     recorder_.enter_layer(-1);
     return output;
   }
@@ -308,15 +308,17 @@ class Model {
     return part.empty() ? layer_ : layer_ + "." + part;
   }
 
-  [[nodiscard]] ValueRef add(const ValueRef& a, const ValueRef& b) {
-    return recorder_.make("aten::add", layer_, {a, b}, a->sizes);
-  }
-
-  [[nodiscard]] ValueRef dropout(const ValueRef& input, const std::string& name) {
-    if (!size_.dropout) return input;
-    ValueRef output = recorder_.make("aten::native_dropout", in(name), {input}, input->sizes);
-    recorder_.save(recorder_.also(input->sizes, 1), "aten::native_dropout", in(name));
-    return output;
+  /// Own models add where they project; others in the layer, with dropout in modules of its own.
+  [[nodiscard]] ValueRef residual(const ValueRef& stream, ValueRef added, const std::string& part,
+                                  const std::string& dropout) {
+    const bool own = size_.naming == Naming::kOwn || size_.naming == Naming::kOwnExperts;
+    if (size_.dropout) {
+      const std::string scope = in(own ? part : dropout);
+      const ValueRef dropped = recorder_.make("aten::native_dropout", scope, {added}, added->sizes);
+      recorder_.save(recorder_.also(added->sizes, 1), "aten::native_dropout", scope);
+      added = dropped;
+    }
+    return recorder_.make("aten::add", own ? in(part) : layer_, {stream, added}, stream->sizes);
   }
 
   /// Saves the angles only: they want no gradient.
