@@ -7,8 +7,9 @@
 ///  - held, if it enters the layer (or the group of layers) of its reader from another one, or if
 ///    its call cannot be repeated;
 ///  - replayed, if its call is replayed anyway, or if a recompute rule would match it;
-///  - held, if a keep or offload rule names what makes it, if fetching its bytes over the link takes
-///    less time than making them (and more is made of it than its own bytes), or if making it would need other anchors of as many bytes;
+///  - held, if a keep or offload rule names what makes it, if fetching its bytes over the link
+///    takes less time than making them (and more is made of it than its own bytes), or if making it
+///    would need other anchors of as many bytes;
 ///  - replayed otherwise.
 #pragma once
 
@@ -23,8 +24,8 @@
 namespace spillway {
 
 struct RecomputeSummary {
-  /// How many recomputed buffers enter a layer, or group of layers, from another one: replays run on
-  /// through each of them.
+  /// How many recomputed buffers enter a layer, or group of layers, from another one: replays run
+  /// on through each of them.
   std::size_t passages = 0;
   std::vector<std::size_t> anchors_by_rule;  ///< How many anchors each rule placed.
 };

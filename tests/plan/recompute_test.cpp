@@ -14,10 +14,8 @@ namespace {
 
 using namespace spillway::literals;
 using testing::check_replays;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::GraphBuilder;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::plan_by;
 
@@ -193,8 +191,8 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
   const auto forbidden = with([](auto& call) { call.no_replay = "it asks the clock"; });
   const auto before = with([](auto& call) { call.layer = 0; });
   const auto nowhere = with([](auto& call) { call.layer = -1; });
-  const char* const kKeepPart = "[[rule]]\nmade_in = \"part\"\naction = \"keep\"\n";
-  const char* const kOffloadPart = "[[rule]]\nproducer = \"aten::m*\"\naction = \"offload\"\n";
+  const char* const keep_part = "[[rule]]\nmade_in = \"part\"\naction = \"keep\"\n";
+  const char* const offload_part = "[[rule]]\nproducer = \"aten::m*\"\naction = \"offload\"\n";
   for (const UnsavedCase& each : {
            UnsavedCase{"cheap, of what is there", "", 1e9, inside, {}},
            {"takes 101 ns, 100 B take 100 ns",
@@ -235,8 +233,8 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
             1e9,
             slow,
             {"0:0 takes longer to make than to fetch: keep"}},
-           {"named by a rule that keeps", kKeepPart, 1e9, inside, {"0:0 rule 2 (r.toml:4)"}},
-           {"named by a rule that offloads", kOffloadPart, 1e9, inside, {"0:0 rule 2 (r.toml:4)"}},
+           {"named by a rule that keeps", keep_part, 1e9, inside, {"0:0 rule 2 (r.toml:4)"}},
+           {"named by a rule that offloads", offload_part, 1e9, inside, {"0:0 rule 2 (r.toml:4)"}},
            {"a rule about savers names nobody",
             "[[rule]]\nscope = \"part\"\naction = \"keep\"\n",
             1e9,
@@ -385,7 +383,7 @@ TEST(Recompute, AddsBytesWithoutGoingRound) {
 TEST(Recompute, HoldsTheNarrowestOfAChain) {
   GraphBuilder graph;
   int value = graph.call({.makes = {900}, .no_replay = "no"});
-  for (const std::uint64_t bytes : {800, 70, 60, 60, 500}) {
+  for (const std::uint64_t bytes : {800U, 70U, 60U, 60U, 500U}) {
     value = graph.call({.reads = {value}, .makes = {bytes}});
   }
   graph.save(graph.call({.reads = {value}}), "remade");

@@ -214,8 +214,8 @@ struct ModuleCase {
 };
 
 TEST(SelectiveRecompute, RepeatsTheModulesOfMegatronsWords) {
-  const char* const kFlash = "aten::_scaled_dot_product_flash_attention";
-  const std::string kFused = "aten::_fused_rms_norm";
+  const char* const flash = "aten::_scaled_dot_product_flash_attention";
+  const std::string fused = "aten::_fused_rms_norm";
   const std::vector<std::string> norm = {"aten::_to_copy", "aten::mul", "aten::_to_copy",
                                          "aten::mul"};
   std::vector<std::string> norms = norm;
@@ -223,9 +223,9 @@ TEST(SelectiveRecompute, RepeatsTheModulesOfMegatronsWords) {
   const std::string enters = ": enters a recomputed layer: keep";
   const std::string tie = "aten::add: not larger than what it is made of: keep";
   for (const ModuleCase& each : {
-           ModuleCase{"core_attn", Naming::kOwn, false, {kFlash}, {}},
-           {"core_attn", Naming::kLlama, true, {kFlash}, {}},
-           {"layernorm", Naming::kOwn, false, {kFused, kFused}, {}},
+           ModuleCase{"core_attn", Naming::kOwn, false, {flash}, {}},
+           {"core_attn", Naming::kLlama, true, {flash}, {}},
+           {"layernorm", Naming::kOwn, false, {fused, fused}, {}},
            {"layernorm",
             Naming::kLlama,
             true,
