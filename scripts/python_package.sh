@@ -25,6 +25,6 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(expected_stamp)" ]; then
   exit 0
 fi
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-build-isolation --no-deps \
-  --force-reinstall --quiet .
+  --force-reinstall --quiet --config-settings=cmake.define.SPILLWAY_WERROR=ON .
 expected_stamp >"$stamp"
 echo "python: the package is installed into $venv"

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "spillway/core/columns.hpp"
+
 namespace spillway::app {
 
 TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -14,38 +16,18 @@ void TextTable::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::vector<std::size_t> TextTable::widths() const {
-  std::vector<std::size_t> widths;
-  for (std::size_t i = 0; i < columns_.size(); ++i) {
-    std::size_t width = columns_[i].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
-    widths.push_back(width);
-  }
-  return widths;
-}
-
-std::string TextTable::line(const std::vector<std::string>& cells,
-                            const std::vector<std::size_t>& widths, std::size_t indent) const {
-  std::string line(indent, ' ');
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string padding(widths[i] - cells[i].size(), ' ');
-    if (i > 0) line += "  ";
-    line += columns_[i].align == Align::kLeft ? cells[i] + padding : padding + cells[i];
-  }
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + '\n';
-}
-
 std::string TextTable::text(std::size_t indent) const {
   std::vector<std::string> titles;
-  for (const Column& column : columns_) titles.push_back(column.title);
-  const std::vector<std::size_t> wide = widths();
-  std::string text;
+  std::vector<std::size_t> right;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    titles.push_back(columns_[i].title);
+    if (columns_[i].align == Align::kRight) right.push_back(i);
+  }
+  std::vector<std::vector<std::string>> rows = rows_;
   const bool titled =
       std::any_of(titles.begin(), titles.end(), [](const auto& title) { return !title.empty(); });
-  if (titled) text += line(titles, wide, indent);
-  for (const auto& row : rows_) text += line(row, wide, indent);
-  return text;
+  if (titled) rows.insert(rows.begin(), titles);
+  return in_columns(rows, right, indent);
 }
 
 std::string TextTable::markdown() const {

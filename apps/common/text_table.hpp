@@ -25,10 +25,6 @@ class TextTable {
   [[nodiscard]] std::string markdown() const;
 
  private:
-  [[nodiscard]] std::vector<std::size_t> widths() const;
-  [[nodiscard]] std::string line(const std::vector<std::string>& cells,
-                                 const std::vector<std::size_t>& widths, std::size_t indent) const;
-
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

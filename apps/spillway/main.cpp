@@ -9,25 +9,30 @@
 #include "doctor.hpp"
 #include "explain.hpp"
 #include "plan.hpp"
+#include "profile.hpp"
+#include "train.hpp"
 
 namespace {
 
 constexpr const char* kDescription =
     "Spillway moves buffers between a device and host memory, hidden behind compute: made for the\n"
     "activations that training saves. This program looks at a machine and says what works on it,\n"
-    "and makes and explains plans of what to keep, offload and recompute.\n";
+    "makes and explains plans of what to keep, offload and recompute, and trains a small model\n"
+    "without and with them.\n";
 
 constexpr const char* kFooter =
     "\nExamples:\n"
     "  spillway doctor                  what works here, what to change, and how fast the link is\n"
     "  spillway doctor --json           the same for scripts\n"
-    "  spillway doctor --device cuda:1  look at another GPU\n"
+    "  spillway train --compare         a small model without and with Spillway, bit for bit\n"
+    "  spillway profile --out p.json    what one recorded step of it shows\n"
     "  spillway plan --profile p.json --rules r.toml --out plan.json\n"
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
-    "docs/rules.md (the language of rules), docs/profile-and-plan.md (the files).\n";
+    "docs/session.md (what a session does), docs/rules.md (the language of rules),\n"
+    "docs/profile-and-plan.md (the files).\n";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "spillway");
@@ -41,6 +46,8 @@ int run(int argc, char** argv) {
   spillway::app::add_doctor(app, action);
   spillway::app::add_plan(app, action);
   spillway::app::add_explain(app, action);
+  spillway::app::add_profile(app, action);
+  spillway::app::add_train(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
   return action();
 }

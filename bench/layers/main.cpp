@@ -9,16 +9,16 @@
 #include <chrono>
 #include <iostream>
 
-#include <ATen/Context.h>
+#include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
 
-#include "common/command_line.hpp"
+#include "checkpoint.hpp"
 #include "common/devices.hpp"
-#include "device_memory.hpp"
-#include "llama_layers.hpp"
+#include "spillway/models/llama.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
-#include "support/report.hpp"
+#include "support/program.hpp"
+#include "training/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -32,9 +32,6 @@ struct Options {
   bool small = false;
   bool explain = false;
   int repeats = 7;
-  std::string out;
-  std::string markdown;
-  std::string commit;
 };
 
 /// One way of running the model.
@@ -43,6 +40,7 @@ struct Row {
   std::string text;
   std::string rules;  // TOML.
   std::optional<Wanted> wanted;
+  std::optional<double> most_memory = std::nullopt;  // GiB wanted at most.
 };
 
 struct Outcome {
@@ -56,10 +54,20 @@ struct Outcome {
   LinkSpeed link;
 };
 
+at::Tensor random_tokens(const LlamaShape& shape) {
+  return at::randint(shape.vocabulary, {1, shape.tokens},
+                     at::TensorOptions().device(shape.device).dtype(at::kLong));
+}
+
 class Bench {
  public:
-  Bench(LlamaShape shape, int repeats, bool explain)
-      : repeats_(repeats), explain_(explain), model_(shape), tokens_(model_.tokens()) {}
+  /// `window`: the two windows of a session; as they are by default if nothing is given.
+  Bench(LlamaShape shape, int repeats, bool explain, std::optional<Bytes> window)
+      : repeats_(repeats),
+        explain_(explain),
+        window_(window),
+        model_(shape),
+        tokens_(random_tokens(shape)) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
   /// both.
@@ -85,6 +93,21 @@ class Bench {
     return outcome;
   }
 
+  /// The same model, every layer checkpointed, without a session.
+  Outcome run_checkpointed() {
+    Outcome outcome;
+    for (int i = 0; i < repeats_ + 1; ++i) {
+      const double base = step(nullptr).milliseconds;
+      const Measured measured = step(nullptr, true);
+      if (i == 0) continue;
+      outcome.base.push_back(base);
+      outcome.milliseconds.push_back(measured.milliseconds);
+      outcome.ratios.push_back(measured.milliseconds / base);
+      outcome.peak = measured.peak;
+    }
+    return outcome;
+  }
+
   /// The peak without a session, in GiB.
   double base_peak() { return step(nullptr).peak; }
 
@@ -93,13 +116,13 @@ class Bench {
     std::vector<double> forward;
     std::vector<double> backward;
     for (int i = 0; i < repeats_; ++i) {
-      wait_for_device(tokens_.device());
+      app::wait_for_device(tokens_.device());
       const auto begin = std::chrono::steady_clock::now();
-      const at::Tensor loss = model_.loss(tokens_);
-      wait_for_device(tokens_.device());
+      const at::Tensor loss = model_.loss(tokens_, tokens_);
+      app::wait_for_device(tokens_.device());
       const auto middle = std::chrono::steady_clock::now();
       loss.backward();
-      wait_for_device(tokens_.device());
+      app::wait_for_device(tokens_.device());
       const auto end = std::chrono::steady_clock::now();
       forward.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
       backward.push_back(std::chrono::duration<double, std::milli>(end - middle).count());
@@ -118,23 +141,28 @@ class Bench {
     options.rules = parse_rules(row.rules, row.id + ".toml");
     options.device = tokens_.device();
     if (tokens_.is_cuda()) options.prepare = 24_GiB;
+    options.in_flight = window_.value_or(options.in_flight);
+    options.ahead = window_.value_or(options.ahead);
+    options.time_waits_every = 4;  // So that a warm step is among them.
     return options;
   }
 
-  Measured step(Session* session) {
+  Measured step(Session* session, bool checkpointed = false) {
     for (const at::Tensor& parameter : model_.parameters()) {
       if (parameter.grad().defined()) parameter.mutable_grad().zero_();
     }
-    const std::uint64_t before = start_measuring_memory(tokens_.device());
+    const std::uint64_t before = app::start_measuring_memory(tokens_.device());
     const auto begin = std::chrono::steady_clock::now();
     {
       std::optional<Step> scope;
       if (session != nullptr) scope.emplace(session->step());
-      model_.loss(tokens_).backward();
+      const at::Tensor loss = checkpointed ? checkpointed_loss(model_, tokens_, tokens_)
+                                           : model_.loss(tokens_, tokens_);
+      loss.backward();
     }
-    wait_for_device(tokens_.device());
+    app::wait_for_device(tokens_.device());
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    const std::uint64_t peak = peak_memory(tokens_.device());
+    const std::uint64_t peak = app::peak_memory(tokens_.device());
     return {time.count(), static_cast<double>(peak - before) / (1 << 30)};
   }
 
@@ -158,7 +186,8 @@ class Bench {
 
   int repeats_;
   bool explain_;
-  LlamaLayers model_;
+  std::optional<Bytes> window_;
+  Llama model_;
   at::Tensor tokens_;
 };
 
@@ -167,6 +196,14 @@ std::vector<Row> rows(int layers, bool judge) {
   const auto at_most = [judge](double limit) {
     return Wanted{Wanted::Kind::kAtMost, limit, judge};
   };
+  const std::string cheap =
+      "[[rule]]\nmade_in = [\"layers.*.norm\", \"layers.*.act\"]\naction = \"recompute\"\n"
+      "[[rule]]\nmade_in = \"layers.*.core\"\n"
+      "producer = [\"aten::cat\", \"aten::clone\", \"aten::mul\", \"aten::sub\", \"aten::add\"]\n"
+      "action = \"recompute\"\n";
+  const std::string small = "[[rule]]\nlayers = \"" + but_last +
+                            "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
+                            "action = \"offload\"\n";
   return {
       {"keep", "intercepted, everything kept", "", at_most(1.005)},
       {"attention", "attention and residuals offloaded, but of the last layer",
@@ -177,6 +214,17 @@ std::vector<Row> rows(int layers, bool judge) {
       {"all", "everything offloaded, but of the last layer",
        "[[rule]]\nlayers = \"" + but_last + "\"\nmin_size = \"1 MiB\"\naction = \"offload\"\n",
        std::nullopt},
+      {"cheap", "norms, SwiGLU, rotary positions recomputed", cheap, at_most(1.02), 14.4},
+      {"cheap_small", "the same, small buffers offloaded", cheap + small, at_most(1.03), 10.2},
+      {"mlp", "all of the MLP recomputed as well",
+       "[[rule]]\nmade_in = [\"layers.*.mlp.norm\", \"layers.*.mlp.fc1\", \"layers.*.mlp.act\"]\n"
+       "action = \"recompute\"\n" +
+           cheap + small,
+       at_most(1.13), 3.6},
+      {"selective", "every layer recomputed, but not attention",
+       "[internevo]\ncheckpoint = true\nselective_checkpoint = true\n", at_most(467.0 / 385.0),
+       3.8},
+      {"full", "every layer recomputed", "[internevo]\ncheckpoint = true\n", std::nullopt},
   };
 }
 
@@ -185,6 +233,9 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
   figure.id = "layers." + row.id;
   figure.found = {row.text, "x", 3, app::spread_of(outcome.ratios)};
   figure.wanted = row.wanted;
+  const auto milliseconds = [](Nanoseconds time) {
+    return static_cast<double>(time.count()) / 1e6;
+  };
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); };
   figure.beside = {
       {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
@@ -194,8 +245,43 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"out", "GiB", 2, app::exactly(gib(outcome.report.bytes_out))},
       {"back", "GiB", 2, app::exactly(gib(outcome.report.bytes_back))},
       {"late", "", 0, app::exactly(static_cast<double>(outcome.report.late_reloads))},
+      {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
+      {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
+      {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
+      {"stayed", "GiB", 2, app::exactly(gib(outcome.report.stayed.bytes))},
+      {"recomputed", "GiB", 2, app::exactly(gib(outcome.report.bytes_remade))},
+      {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
+      {"demoted", "", 0, app::exactly(static_cast<double>(outcome.report.demoted.size()))},
       {"first step", "x", 2, app::exactly(outcome.first_step)}};
+  const std::optional<Wanted> wanted = figure.wanted;
   report.figures.push_back(std::move(figure));
+  if (!row.most_memory) return;
+  Figure memory;
+  memory.id = "layers." + row.id + "_peak";
+  memory.found = {"its peak", "GiB", 2, app::exactly(outcome.peak)};
+  memory.wanted = Wanted{Wanted::Kind::kAtMost, *row.most_memory, wanted && wanted->applies};
+  report.figures.push_back(std::move(memory));
+}
+
+/// Full recompute beside checkpointed layers.
+void add_checkpoint(Report& report, const Outcome& full, const Outcome& checkpointed, bool judge) {
+  const auto median = [](const std::vector<double>& values) {
+    return app::spread_of(values).median;
+  };
+  Figure time;
+  time.id = "layers.full_over_checkpoint";
+  time.found = {"every layer recomputed, compared with checkpointed layers", "x", 3,
+                app::exactly(median(full.ratios) / median(checkpointed.ratios))};
+  time.wanted = Wanted{Wanted::Kind::kAtMost, 1.02, judge};
+  time.beside = {{"checkpointed step", "ms", 1, app::spread_of(checkpointed.milliseconds)},
+                 {"without", "ms", 1, app::spread_of(checkpointed.base)},
+                 {"checkpointed peak", "GiB", 2, app::exactly(checkpointed.peak)}};
+  report.figures.push_back(std::move(time));
+  Figure peak;
+  peak.id = "layers.full_peak";
+  peak.found = {"its peak", "GiB", 2, app::exactly(full.peak)};
+  peak.wanted = Wanted{Wanted::Kind::kAtMost, checkpointed.peak, judge};
+  report.figures.push_back(std::move(peak));
 }
 
 /// The least that moving so much can take: each way either the pass or the link sets the time.
@@ -220,46 +306,41 @@ void add_limit(Report& report, const Outcome& outcome, std::pair<double, double>
   report.figures.push_back(std::move(figure));
 }
 
-int run_program(int argc, char** argv) {
-  CLI::App app(std::string(kQuestion) + "\nbench/layers/main.cpp says how to read the answer.\n",
-               "bench_layers");
-  Options options;
+void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
-  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
-  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
-  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
-  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
+}
 
+LlamaShape shape_of(const Options& options) {
   LlamaShape shape;
-  shape.device = best_device();
+  shape.device = app::best_device();
+  if (shape.device.is_cuda() && !options.small) return shape;
+  return {.layers = 4,
+          .hidden = 256,
+          .heads = 8,
+          .kv_heads = 2,
+          .ffn = 512,
+          .tokens = 512,
+          .vocabulary = 1000,
+          .device = shape.device,
+          .dtype = at::kFloat};
+}
+
+void measure_all(const Options& options, Report& report) {
+  const LlamaShape shape = shape_of(options);
   const bool judge = shape.device.is_cuda() && !options.small;
-  if (!judge) {
-    shape = {.layers = 4,
-             .hidden = 256,
-             .heads = 8,
-             .kv_heads = 2,
-             .ffn = 512,
-             .tokens = 512,
-             .vocabulary = 1000,
-             .device = shape.device,
-             .dtype = at::kFloat};
-  }
-  const std::unique_ptr<Device> device =
-      app::open_device(app::parse_device(shape.device.is_cuda() ? "cuda" : "host"));
-  Report report;
-  report.bench = "layers";
-  report.question = kQuestion;
-  report.made = provenance_of(*device, argc, argv, options.commit);
   report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
-  Bench bench(shape, options.repeats, options.explain);
+  // A small model would fit into the windows and never leave.
+  const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
+  Bench bench(shape, options.repeats, options.explain, window);
   for (const Row& row : rows(shape.layers, judge)) {
     std::cerr << "measuring: " << row.text << " ...\n";
     const Outcome outcome = bench.run(row);
     add_figures(report, row, outcome);
     if (row.id == "all") add_limit(report, outcome, bench.base_parts(), judge);
+    if (row.id == "full") add_checkpoint(report, outcome, bench.run_checkpointed(), judge);
   }
   Figure peak;
   peak.id = "layers.base_peak";
@@ -268,20 +349,24 @@ int run_program(int argc, char** argv) {
   report.notes.emplace_back(
       "Gradients are compared under deterministic algorithms, times taken without them.");
   if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
-  std::cout << to_text(report);
-  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
-  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
-  return 0;
 }
 
 }  // namespace
 }  // namespace spillway::bench
 
 int main(int argc, char** argv) {
-  try {
-    return spillway::bench::run_program(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  }
+  namespace bench = spillway::bench;
+  bench::Options options;
+  bench::Program program;
+  program.bench = "layers";
+  program.question = bench::kQuestion;
+  program.add_options = [&](CLI::App& app) { bench::add_options(app, options); };
+  program.open_device = [] {
+    const bool cuda = spillway::app::best_device().is_cuda();
+    return spillway::app::open_device(spillway::app::parse_device(cuda ? "cuda" : "host"));
+  };
+  program.measure = [&](spillway::Device&, bench::Report& report) {
+    bench::measure_all(options, report);
+  };
+  return bench::run_program(program, argc, argv);
 }

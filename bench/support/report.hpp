@@ -23,8 +23,4 @@ struct Report {
 /// Schema "spillway.bench/1".
 [[nodiscard]] Json to_json(const Report& report);
 
-/// Writes `text` and makes the folders on the way.
-/// Errors: IoError with the path.
-void write_file(const std::string& path, const std::string& text);
-
 }  // namespace spillway::bench

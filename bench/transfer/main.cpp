@@ -19,12 +19,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/command_line.hpp"
 #include "common/devices.hpp"
 #include "measures.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
-#include "support/report.hpp"
+#include "support/program.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -41,9 +40,6 @@ struct Options {
   std::optional<Bytes> area;
   int repeats = 0;
   std::vector<std::string> only;
-  std::string out;
-  std::string markdown;
-  std::string commit;
 };
 
 const std::vector<std::string> kMeasures = {"throughput", "host-cost", "slab-cost", "footprint",
@@ -74,9 +70,6 @@ void add_options(CLI::App& app, Options& options) {
                  "Some of: throughput host-cost slab-cost footprint backing")
       ->delimiter(',')
       ->check(CLI::IsMember(kMeasures));
-  app.add_option("--out", options.out, "Write the results as JSON")->type_name("FILE");
-  app.add_option("--markdown", options.markdown, "Write the table as Markdown")->type_name("FILE");
-  app.add_option("--commit", options.commit, "Commit to name in the results (default: ask git)");
   app.footer(
       "\nExample: bench_transfer --out bench/results/transfer-h200.json"
       " --markdown bench/results/transfer-h200.md\n");
@@ -117,13 +110,8 @@ std::vector<Figure> measure(const std::string& name, Device& device, const Setti
   return measure_backing(device, settings);
 }
 
-Report run(const Options& options, int argc, char** argv) {
-  const std::unique_ptr<Device> device = app::open_device(options.device);
-  const Settings settings = settings_of(options, *device);
-  Report report;
-  report.bench = "transfer";
-  report.question = kQuestion;
-  report.made = provenance_of(*device, argc, argv, options.commit);
+void measure_all(const Options& options, Device& device, Report& report) {
+  const Settings settings = settings_of(options, device);
   report.settings = {{"quick", settings.quick},
                      {"area_bytes", settings.area.count()},
                      {"repeats", settings.repeats}};
@@ -131,7 +119,7 @@ Report run(const Options& options, int argc, char** argv) {
   const std::vector<std::string>& names = options.only.empty() ? kMeasures : options.only;
   for (const std::string& name : names) {
     std::cerr << "measuring " << name << " ...\n";
-    for (Figure& figure : measure(name, *device, settings)) {
+    for (Figure& figure : measure(name, device, settings)) {
       report.figures.push_back(std::move(figure));
     }
   }
@@ -143,30 +131,21 @@ Report run(const Options& options, int argc, char** argv) {
     report.notes.emplace_back(
         "A sample of every round's blocks was compared byte by byte: all right.");
   }
-  return report;
-}
-
-int run_program(int argc, char** argv) {
-  CLI::App app(std::string(kQuestion) + "\nbench/transfer/main.cpp says how to read the answer.\n",
-               "bench_transfer");
-  Options options;
-  add_options(app, options);
-  if (const auto code = app::read_command_line(app, argc, argv)) return *code;
-  const Report report = run(options, argc, argv);
-  std::cout << to_text(report);
-  if (!options.out.empty()) write_file(options.out, to_json(report).dump(2) + "\n");
-  if (!options.markdown.empty()) write_file(options.markdown, to_markdown(report));
-  return 0;
 }
 
 }  // namespace
 }  // namespace spillway::bench
 
 int main(int argc, char** argv) {
-  try {
-    return spillway::bench::run_program(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  }
+  namespace bench = spillway::bench;
+  bench::Options options;
+  bench::Program program;
+  program.bench = "transfer";
+  program.question = bench::kQuestion;
+  program.add_options = [&](CLI::App& app) { bench::add_options(app, options); };
+  program.open_device = [&] { return spillway::app::open_device(options.device); };
+  program.measure = [&](spillway::Device& device, bench::Report& report) {
+    bench::measure_all(options, device, report);
+  };
+  return bench::run_program(program, argc, argv);
 }

@@ -5,8 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "spillway/torch/scope.hpp"
-#include "spillway/torch/session.hpp"
+#include "spillway/spillway.hpp"
 
 namespace {
 

@@ -29,6 +29,7 @@ from .errors import (  # noqa: E402  (the check comes first)
     PlanInfeasible,
 )
 from .report import Report  # noqa: E402
+from .scopes import scope  # noqa: E402
 from .session import Session, Step  # noqa: E402
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = [
     "Session",
     "SessionCallback",
     "Step",
+    "scope",
 ]
 
 

@@ -1,3 +1,4 @@
 VERSION: str
 TORCH_VERSION: str
 CUDA_VERSION: str
+COMPILER: str

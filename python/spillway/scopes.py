@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,22 @@ def layer_list(model: nn.Module) -> str:
         if len(module) > length:
             best, length = name, len(module)
     return best
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Names a region that is no module of its own: within the module `layers.3` it is `layers.3.<name>`.
+
+    Does nothing while no step records on this thread, and in compiled code.
+    """
+    if torch.compiler.is_compiling() or not _native.scope_wanted():
+        yield
+        return
+    _native.enter_inner_scope(name)
+    try:
+        yield
+    finally:
+        _native.leave_scope()
 
 
 class ModuleScopes:
@@ -104,7 +121,6 @@ def _named_modules(model: nn.Module, name: str = "", seen: set[int] | None = Non
         return
     for child_name, child in model.named_children():
         yield from _named_modules(child, f"{name}.{child_name}" if name else child_name, seen)
-
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -27,10 +27,12 @@ class Session:
 
     model      its parameters and buffers are never moved, and its modules' names are the scopes
     rules      the path of a TOML file, or its text; without rules and plan everything is kept
-    plan       the path of a plan's JSON file, or its text; wins over rules
+    plan       the path of a plan's JSON file, or its text; wins over rules, and is carried out from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
     small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
     host       the most host memory, in_flight and ahead the two windows, where rules and plan say nothing
+    prepare    how much of that memory to make ready in the background before the first step wants it: the more is
+               ready, the faster the step that records
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
 
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
@@ -47,6 +49,7 @@ class Session:
         in_flight: Size | None = None,
         ahead: Size | None = None,
         layers: str | None = None,
+        prepare: Size | None = None,
     ) -> None:
         if layers is not None:
             _require_module(model, layers)
@@ -59,6 +62,7 @@ class Session:
             device=None if device is None else str(device),
             small=_bytes(small),
             host=_bytes(host),
+            prepare=_bytes(prepare),
             in_flight=_bytes(in_flight),
             ahead=_bytes(ahead),
             layers=layer_list(model) if layers is None else layers,
@@ -80,6 +84,10 @@ class Session:
         """The next step records anew."""
         self._native.record_next_step()
 
+    def next_step_records(self) -> bool:
+        """Whether the step that begins next records."""
+        return self._native.next_step_records()
+
     def use_plan(self, plan: PathOrText) -> None:
         """Carries out a plan, given as the path of a JSON file or as its text, from the next step on."""
         self._native.use_plan(_read_plan(plan))
@@ -91,6 +99,18 @@ class Session:
     def plan_json(self) -> str | None:
         """The plan that is carried out; None before the first one."""
         return self._native.plan_json()
+
+    def save_profile(self, path: str | os.PathLike[str]) -> None:
+        """Writes what the last recording step showed, for `spillway plan`. InvalidArgument before the first step."""
+        self._native.save_profile(os.fspath(path))
+
+    def save_plan(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan that is carried out, for `plan=` and `spillway explain`. InvalidArgument if there is none."""
+        self._native.save_plan(os.fspath(path))
+
+    def explain(self) -> str:
+        """The plan as tables for people: buffers and bytes by scope, operator, action and reason."""
+        return self._native.explain()
 
     def report(self) -> Report:
         """What happened so far."""

@@ -1,5 +1,6 @@
 // spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens in
 // C++ on whatever thread autograd uses and comes through none of these functions.
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include "errors.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/plan/explain.hpp"
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 #include "torch/session_mutex.hpp"
@@ -62,6 +64,7 @@ Session make_session(const std::optional<Rules>& rules, const std::optional<Plan
                      const std::optional<std::string>& device,
                      const std::optional<std::uint64_t>& small,
                      const std::optional<std::uint64_t>& host,
+                     const std::optional<std::uint64_t>& prepare,
                      const std::optional<std::uint64_t>& in_flight,
                      const std::optional<std::uint64_t>& ahead, const std::string& layers) {
   SessionOptions options;
@@ -70,10 +73,21 @@ Session make_session(const std::optional<Rules>& rules, const std::optional<Plan
   options.device = parse_device(device);
   if (small) options.small = Bytes(*small);
   if (host) options.host = Bytes(*host);
+  if (prepare) options.prepare = Bytes(*prepare);
   if (in_flight) options.in_flight = Bytes(*in_flight);
   if (ahead) options.ahead = Bytes(*ahead);
   options.layers = layers;
   return Session(std::move(options));
+}
+
+/// What `session` has of `what`, or an error for `operation`.
+template <typename Value>
+std::shared_ptr<const Value> require(std::shared_ptr<const Value> value, const char* operation,
+                                     const std::string& what) {
+  if (value == nullptr) {
+    throw InvalidArgument(operation, "there is no " + what + " yet; run a step first");
+  }
+  return value;
 }
 
 void bind_session(py::module_& module) {
@@ -83,8 +97,8 @@ void bind_session(py::module_& module) {
 
   py::class_<Session>(module, "Session")
       .def(py::init(&make_session), py::kw_only(), py::arg("rules"), py::arg("plan"),
-           py::arg("device"), py::arg("small"), py::arg("host"), py::arg("in_flight"),
-           py::arg("ahead"), py::arg("layers"), NoGil())
+           py::arg("device"), py::arg("small"), py::arg("host"), py::arg("prepare"),
+           py::arg("in_flight"), py::arg("ahead"), py::arg("layers"), NoGil())
       .def(
           "register_parameter",
           [](Session& self, const at::Tensor& tensor) {
@@ -117,6 +131,24 @@ void bind_session(py::module_& module) {
           },
           NoGil())
       .def(
+          "save_profile",
+          [](const Session& self, const std::string& path) {
+            save_profile(*require(self.profile(), "save_profile", "profile"), path);
+          },
+          py::arg("path"), NoGil())
+      .def(
+          "save_plan",
+          [](const Session& self, const std::string& path) {
+            save_plan(*require(self.plan(), "save_plan", "plan"), path);
+          },
+          py::arg("path"), NoGil())
+      .def(
+          "explain",
+          [](const Session& self) {
+            return explain(*require(self.plan(), "explain", "plan"), self.profile().get());
+          },
+          NoGil())
+      .def(
           "report",
           [](const Session& self) {
             const SessionReport report = self.report();
@@ -140,7 +172,9 @@ void bind_values(py::module_& module) {
 }
 
 void bind_scopes(py::module_& module) {
+  module.def("scope_wanted", &Scope::wanted);
   module.def("enter_scope", &Scope::enter_absolute, py::arg("path"));
+  module.def("enter_inner_scope", &Scope::enter, py::arg("name"));
   module.def("leave_scope", &Scope::leave);
   module.def("current_scope", &Scope::current);
 }

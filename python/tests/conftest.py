@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 from torch import nn
 
 import spillway
+
+# Read when CUDA starts; without it deterministic algorithms refuse to multiply matrices.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 OFFLOAD = '[[rule]]\naction = "offload"\n'
 
@@ -102,3 +106,13 @@ def same_bits(
     different = [i for i, (a, b) in enumerate(zip(without, with_session)) if not torch.equal(a, b)]
     assert not different, f"{len(different)} of {len(without)} values differ"
     return session
+
+
+def moved(session: spillway.Session) -> tuple[int, int]:
+    """Bytes out and back in the last step."""
+    values = session.report().to_dict()
+    return values["bytes_out"], values["bytes_back"]
+
+
+def fallbacks(session: spillway.Session) -> dict[str, int]:
+    return dict(session.report().to_dict()["fallbacks"])

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import Transformer, plain_step, same_bits, session_for, tokens, train
+from conftest import Transformer, fallbacks, moved, plain_step, same_bits, session_for, tokens, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import spillway
-
-
-def moved(session: spillway.Session) -> tuple[int, int]:
-    values = session.report().to_dict()
-    return values["bytes_out"], values["bytes_back"]
-
-
-def fallbacks(session: spillway.Session) -> dict[str, int]:
-    return dict(session.report().to_dict()["fallbacks"])
 
 
 def test_of_a_transformer_with_dropout():
@@ -225,34 +216,6 @@ def test_when_sequence_lengths_change():
 
     session = same_bits(Transformer, forward, steps=5)
     assert not fallbacks(session)
-
-
-def compiled_whole() -> nn.Module:
-    return torch.compile(Transformer(dropout=0.0), backend="aot_eager")
-
-
-def compiled_in_place() -> nn.Module:
-    model = Transformer(dropout=0.0)
-    model.compile(backend="aot_eager")
-    return model
-
-
-def compiled_layers() -> nn.Module:
-    model = Transformer(dropout=0.0)
-    for i, layer in enumerate(model.layers):
-        model.layers[i] = torch.compile(layer, backend="aot_eager")
-    return model
-
-
-@pytest.mark.parametrize("make", [compiled_whole, compiled_in_place, compiled_layers])
-def test_of_a_compiled_model(make):
-    torch._dynamo.reset()
-    session = same_bits(make, steps=4)
-    torch._dynamo.reset()
-    assert session.report().to_dict()["recorded_steps"] == 1
-    assert moved(session)[0] > 0 and not fallbacks(session)
-    if make is compiled_layers:
-        assert '"layers.2"' in (session.profile_json() or "")
 
 
 def test_of_a_model_that_is_frozen_in_part():

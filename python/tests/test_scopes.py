@@ -190,3 +190,33 @@ def test_a_step_that_ends_inside_a_module_leaves_its_scopes():
         model.step = step
         model(tokens(0))
     assert _native.current_scope() == ""
+
+
+def test_of_a_region_are_added_to_the_modules():
+    class Regions(Transformer):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            with spillway.scope("outer"), spillway.scope("inner"):
+                x = self.embedding(batch).exp()
+            for layer in self.layers:
+                x = layer(x)
+            with spillway.scope("loss"):
+                return nn.functional.cross_entropy(self.head(x).flatten(0, 1), batch.flatten())
+
+    model = Regions()
+    session = session_for(model)
+    train(model, session, plain_step, 2)
+    found = scopes_of(session)
+    assert {"outer.inner", "loss", "embedding", "head"} <= found
+    assert _native.current_scope() == ""
+
+
+def test_of_a_region_that_raises_are_left():
+    model = Transformer()
+    session = session_for(model)
+    with session.step():
+        with pytest.raises(ZeroDivisionError), spillway.scope("region"):
+            assert _native.current_scope() == "region"
+            raise ZeroDivisionError
+        assert _native.current_scope() == ""
+    with spillway.scope("region"):
+        assert _native.current_scope() == ""

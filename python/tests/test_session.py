@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
+import os
 import pickle
 import re
+import shutil
+import subprocess
+import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import OFFLOAD, Transformer, plain_step, session_for, tokens, train
 
 import spillway
-from spillway import _compatible, _native
+from spillway import _build_info, _compatible, _native
 
 
 def test_every_error_has_its_class():
@@ -212,19 +218,34 @@ def test_a_plan_is_taken_from_one_session_to_another(tmp_path):
     assert first.plan_json() is None and first.profile_json() is None
     train(model, first, plain_step, 2)
     plan = first.plan_json()
-    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/1"
+    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/2"
     (tmp_path / "plan.json").write_text(plan)
     for given in [plan, tmp_path / "plan.json"]:
         second = session_for(model, rules=None, plan=given)
         train(model, second, plain_step, 3)
         assert json.loads(second.plan_json() or "")["chunks"] == json.loads(plan)["chunks"]
         assert second.report().to_dict()["bytes_out"] > 0
+        assert second.report().to_dict()["recorded_steps"] == 0
+        assert second.report().to_dict()["fallbacks"] == {}
     third = session_for(model, rules=None)
     train(model, third, plain_step, 2)
     assert third.report().to_dict()["bytes_out"] == 0
     third.use_plan(plan)
     train(model, third, plain_step, 1)
     assert third.report().to_dict()["bytes_out"] > 0
+
+
+def test_a_plan_of_another_model_falls_back_and_the_next_step_records_with_scopes():
+    small, large = Transformer(layers=2), Transformer(layers=3)
+    first = session_for(small)
+    train(small, first, plain_step, 2)
+    second = session_for(large, plan=first.plan_json())
+    train(large, second, plain_step, 3)
+    report = second.report().to_dict()
+    assert report["recorded_steps"] == 1
+    assert "the plan given was made for another structure than the one recorded" in report["fallbacks"]
+    scopes = {each["position"]["scope"] for each in json.loads(second.plan_json() or "")["chunks"][0]["decisions"]}
+    assert any(scope.startswith("layers.2.") for scope in scopes), scopes
 
 
 def test_a_plan_for_another_model_is_refused():
@@ -258,8 +279,6 @@ def test_the_report_is_text_and_values():
 
 def test_saving_needs_no_interpreter_per_tensor():
     # Counted by the profiler of the interpreter: calls of Python or of built-in functions during backward.
-    import sys
-
     model = Transformer(dropout=0.0)
     session = session_for(model)
     train(model, session, plain_step, 2)
@@ -286,7 +305,9 @@ def test_saving_needs_no_interpreter_per_tensor():
 
 
 def test_another_torch_is_refused_with_words():
-    with pytest.raises(ImportError, match="built for torch 2.11.0, a build for CUDA 13.0, but the torch here is 2.12.0"):
+    with pytest.raises(
+        ImportError, match="built for torch 2.11.0, a build for CUDA 13.0, but the torch here is 2.12.0"
+    ):
         _compatible.check_torch("2.12.0+cu130", "13.0", "2.11.0", "13.0")
     with pytest.raises(ImportError, match="is 2.11.0, a CPU-only build"):
         _compatible.check_torch("2.11.0+cpu", None, "2.11.0", "13.0")
@@ -295,3 +316,78 @@ def test_another_torch_is_refused_with_words():
 
 def test_scopes_are_empty_outside():
     assert _native.current_scope() == ""
+
+
+def test_profile_and_plan_are_saved_and_explained(tmp_path):
+    model = Transformer()
+    session = session_for(model)
+    with pytest.raises(spillway.InvalidArgument, match=re.escape("[save_profile] there is no profile yet; run a step")):
+        session.save_profile(tmp_path / "profile.json")
+    with pytest.raises(spillway.InvalidArgument, match=re.escape("[save_plan] there is no plan yet; run a step first")):
+        session.save_plan(tmp_path / "plan.json")
+    with pytest.raises(spillway.InvalidArgument, match=re.escape("[explain] there is no plan yet")):
+        session.explain()
+    assert session.next_step_records()
+    train(model, session, plain_step, 2)
+    assert not session.next_step_records()
+    session.save_profile(tmp_path / "profile.json")
+    session.save_plan(str(tmp_path / "plan.json"))
+    assert (tmp_path / "profile.json").read_text().strip() == (session.profile_json() or "").strip()
+    assert (tmp_path / "plan.json").read_text().strip() == (session.plan_json() or "").strip()
+    with pytest.raises(spillway.IoError, match="nowhere"):
+        session.save_plan(tmp_path / "nowhere" / "plan.json")
+    text = session.explain()
+    assert "layers.0..2.mlp" in text and "offload" in text and "aten::gelu" in text
+    second = session_for(model, rules=None, plan=tmp_path / "plan.json")
+    train(model, second, plain_step, 2)
+    assert second.report().to_dict()["bytes_out"] > 0
+
+
+def test_host_memory_is_prepared():
+    model = Transformer()
+    session = session_for(model, prepare="1 MiB")
+    train(model, session, plain_step, 2)
+    assert session.report().to_dict()["bytes_out"] > 0
+    with pytest.raises(spillway.InvalidArgument, match="1 MiBi"):
+        session_for(model, prepare="1 MiBi")
+
+
+def test_the_package_tells_what_it_is():
+    found = subprocess.run([sys.executable, "-m", "spillway"], capture_output=True, text=True, check=True).stdout
+    assert found.startswith(f"spillway  {spillway.__version__}\nbuilt for torch {_build_info.TORCH_VERSION}, ")
+    assert f"torch     {torch.__version__}" in found
+
+
+def test_a_package_built_for_another_torch_is_refused_when_imported(tmp_path):
+    # The package as it is, with another record of what it was built for.
+    copy = tmp_path / "spillway"
+    shutil.copytree(Path(spillway.__file__).parent, copy)
+    info = copy / "_build_info.py"
+    info.write_text(re.sub(r"TORCH_VERSION = .*", 'TORCH_VERSION = "2.10.1"', info.read_text()))
+    found = subprocess.run(
+        [sys.executable, "-c", "import spillway"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    last = found.stderr.strip().splitlines()[-1]
+    version = torch.__version__.split("+")[0]
+    assert last.startswith("ImportError: [import] this spillway was built for torch 2.10.1, ")
+    assert f"but the torch here is {version}, " in last and "pip install --no-build-isolation" in last
+
+
+def test_the_stubs_name_all_that_the_compiled_half_has():
+    tree = ast.parse((Path(spillway.__file__).parent / "_native.pyi").read_text())
+
+    def names(body: list[ast.stmt]) -> set[str]:
+        return {each.name for each in body if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
+
+    def public(value: object) -> set[str]:
+        return {name for name in dir(value) if not name.startswith("_")}
+
+    assert names(tree.body) == public(_native)
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef):
+            assert names(each.body) - {"__init__"} == public(getattr(_native, each.name)), each.name

@@ -6,39 +6,14 @@ import json
 
 import pytest
 import torch
-from conftest import OFFLOAD, same_bits, session_for, train
+from conftest import OFFLOAD, same_bits
 from torch import nn
 
 import spillway
 
 transformers = pytest.importorskip("transformers", reason="skipped: transformers is not installed")
 
-
-def llama() -> nn.Module:
-    return transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            use_cache=False,
-        )
-    ).train()
-
-
-def gpt2() -> nn.Module:
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=3, n_head=4, n_positions=64, use_cache=False)
-    ).train()
-
-
-def step(model: nn.Module, i: int) -> torch.Tensor:
-    ids = torch.randint(64, (2, 32), generator=torch.Generator().manual_seed(i))
-    loss = model(input_ids=ids, labels=ids).loss
-    loss.backward()
-    return loss
+from hugging_face import gpt2, ids, llama, step  # noqa: E402
 
 
 @pytest.mark.parametrize("make, layers", [(llama, "model.layers"), (gpt2, "transformer.h")])
@@ -61,30 +36,18 @@ def test_gradient_checkpointing_of_the_model_is_left_alone():
     same_bits(make, step)
 
 
-def test_module_words_find_the_modules_of_llama():
-    torch.manual_seed(0)
-    model = llama()
-    rules = """[megatron]
-        fine_grained_activation_offloading = true
-        offload_modules = ["core_attn"]
-        min_offloaded_tensor_size = 1"""
-    session = session_for(model, rules=rules)
-    train(model, session, step, 2)
-    decisions = json.loads(session.plan_json() or "")["chunks"][0]["decisions"]
-    offloaded = {d["position"]["scope"] for d in decisions if "offload" in json.dumps(d["action"])}
-    assert offloaded and all(".self_attn" in scope for scope in offloaded), offloaded
-
-
 class Sentences(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return 24
 
     def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
-        ids = torch.randint(64, (32,), generator=torch.Generator().manual_seed(i))
-        return {"input_ids": ids, "labels": ids}
+        sentence = ids(i, batch=1)[0]
+        return {"input_ids": sentence, "labels": sentence}
 
 
-def trained(tmp_path, callback: spillway.SessionCallback | None, accumulation: int) -> list[float]:
+def trained(
+    tmp_path, callback: spillway.SessionCallback | None, accumulation: int, use_cpu: bool = True
+) -> list[float]:
     torch.manual_seed(0)
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
@@ -93,7 +56,7 @@ def trained(tmp_path, callback: spillway.SessionCallback | None, accumulation: i
         max_steps=4,
         logging_steps=1,
         report_to=[],
-        use_cpu=True,
+        use_cpu=use_cpu,
         save_strategy="no",
         disable_tqdm=True,
         seed=1,

@@ -110,14 +110,15 @@ void Slab::back_chunks() {
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [this] { return stop_ || (backed_ < wanted_ && failure_ == nullptr); });
-    if (stop_) return;
+    if (stop_) break;
     const Bytes from = backed_;
     const Bytes to = std::min(from + options_.chunk, range_.size());
+    const Bytes next = wanted_ > to ? std::min(to + options_.chunk, range_.size()) : to;
     lock.unlock();
     std::exception_ptr failure;
     const Nanoseconds begin = clock.now();
     try {
-      make_ready(from, to);
+      make_ready(from, to, next);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -131,14 +132,22 @@ void Slab::back_chunks() {
     }
     backed_changed_.notify_all();
   }
+  lock.unlock();
+  (void)ahead_.wait();
 }
 
-void Slab::make_ready(Bytes from, Bytes to) {
-  const std::span<std::byte> memory = range_.commit(from, to, device_->numa_node());
+void Slab::make_ready(Bytes from, Bytes to, Bytes next) {
+  if (const std::exception_ptr error = ahead_.wait()) std::rethrow_exception(error);
+  const std::optional<int> node = device_->numa_node();
+  if (ahead_.end() < to) (void)range_.commit(from, to, node);
+  // Touching keeps the processor busy, registering the driver: so they run side by side.
+  if (next > to) ahead_.start(range_, to, next, node);
   try {
-    registrations_.push_back(device_->register_host(memory));
+    registrations_.push_back(
+        device_->register_host({range_.data() + from.count(), (to - from).count()}));
   } catch (const Error& cause) {
-    range_.decommit(from, to);
+    (void)ahead_.wait();
+    range_.decommit(from, std::max(to, ahead_.end()));
     const std::optional<Bytes> limit = lock_limit();
     throw OutOfMemory("slab", "cannot lock " + to_string(to - from) +
                                   " of host memory after the first " + to_string(from) + ": " +
@@ -146,6 +155,20 @@ void Slab::make_ready(Bytes from, Bytes to) {
                                   (limit ? "this process may lock " + to_string(*limit) +
                                                ": raise that (ulimit -l) or lower the host limit"
                                          : "lower the host limit or close other programs"));
+  }
+}
+
+std::string Slab::problem() const {
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = failure_;
+  }
+  if (failure == nullptr) return {};
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
   }
 }
 

@@ -14,7 +14,8 @@ namespace spillway {
 constexpr auto all_values(FixedReason) {
   return std::array{
       FixedReason::kNone,         FixedReason::kParameter,   FixedReason::kRegisteredBuffer,
-      FixedReason::kHeldByCaller, FixedReason::kOtherDevice, FixedReason::kUnsupportedLayout,
+      FixedReason::kHeldByCaller, FixedReason::kChangedLater, FixedReason::kOtherDevice,
+      FixedReason::kUnsupportedLayout,
       FixedReason::kSmall};
 }
 

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <map>
 
-#include "plan/columns.hpp"
 #include "plan/fold.hpp"
+#include "spillway/core/columns.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/module_words.hpp"
 
@@ -32,14 +32,14 @@ struct Sum {
   }
 };
 
-std::string count(const Sum& sum) {
-  return std::to_string(sum.buffers) + (sum.buffers == 1 ? " buffer, " : " buffers, ") +
+std::string count(const Sum& sum, const char* what) {
+  return std::to_string(sum.buffers) + " " + what + (sum.buffers == 1 ? ", " : "s, ") +
          to_string(sum.bytes);
 }
 
 bool is_fixed(const Decision& decision) { return decision.reason.starts_with("fixed: "); }
 
-/// Buffers that a person would describe in the same words.
+/// Buffers or anchors that a person would describe in the same words.
 struct Row {
   FoldedScope scope;
   std::vector<std::string> words;  // saved by, made by, action, why
@@ -47,28 +47,52 @@ struct Row {
   bool fixed = false;
 };
 
+/// Rows in the order of their first member.
+class Rows {
+ public:
+  void add(const FoldedScope& scope, std::vector<std::string> words, Bytes bytes, bool fixed) {
+    std::vector<std::string> key = words;
+    key.push_back(scope.shape);
+    const auto [place, added] = known_.try_emplace(std::move(key), rows_.size());
+    if (added) rows_.push_back({scope, std::move(words), {}, fixed});
+    rows_[place->second].scope.add(scope);
+    rows_[place->second].sum.add(bytes);
+  }
+
+  [[nodiscard]] std::vector<Row> take() && {
+    std::stable_partition(rows_.begin(), rows_.end(), [](const Row& row) { return !row.fixed; });
+    return std::move(rows_);
+  }
+
+ private:
+  std::vector<Row> rows_;
+  std::map<std::vector<std::string>, std::size_t> known_;
+};
+
 std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
-  std::vector<Row> rows;
-  std::map<std::vector<std::string>, std::size_t> known;
+  Rows rows;
   for (const Decision& decision : chunk.decisions) {
     // Nobody can do anything about fixed buffers, so they get one line a reason.
     const bool fixed = is_fixed(decision);
-    const FoldedScope scope = fold(fixed ? "(anywhere)" : decision.position.scope);
     std::vector<std::string> words = {fixed ? "" : decision.position.saver, "",
                                       to_string(decision.action), decision.reason};
     if (profile != nullptr && !fixed) {
       const auto id = static_cast<std::size_t>(decision.buffer);
       words[1] = profile->buffers[id].producer.name;
     }
-    std::vector<std::string> key = words;
-    key.push_back(scope.shape);
-    const auto [place, added] = known.try_emplace(std::move(key), rows.size());
-    if (added) rows.push_back({scope, std::move(words), {}, fixed});
-    rows[place->second].scope.add(scope);
-    rows[place->second].sum.add(decision.bytes);
+    rows.add(fold(fixed ? "(anywhere)" : decision.position.scope), std::move(words), decision.bytes,
+             fixed);
   }
-  std::stable_partition(rows.begin(), rows.end(), [](const Row& row) { return !row.fixed; });
-  return rows;
+  return std::move(rows).take();
+}
+
+std::vector<Row> rows_of(const std::vector<Anchor>& anchors) {
+  Rows rows;
+  for (const Anchor& anchor : anchors) {
+    rows.add(fold(anchor.scope), {"", anchor.name, to_string(anchor.action), anchor.reason},
+             anchor.bytes, false);
+  }
+  return std::move(rows).take();
 }
 
 std::string chunk_table(const ChunkPlan& chunk, const ChunkProfile* profile) {
@@ -89,8 +113,25 @@ std::string chunk_table(const ChunkPlan& chunk, const ChunkProfile* profile) {
     sum.bytes += row.sum.bytes;
   }
   const std::size_t numbers = made_by ? 3 : 2;
-  return "chunk " + std::to_string(chunk.chunk) + ": " + count(sum) + "\n" +
+  return "chunk " + std::to_string(chunk.chunk) + ": " + count(sum, "buffer") + "\n" +
          in_columns(table, {numbers, numbers + 1}, 2);
+}
+
+/// How much is recorded for replays, and what they start from that autograd does not save.
+std::string replay_table(const ChunkPlan& chunk) {
+  if (chunk.operators.empty()) return {};
+  std::vector<std::vector<std::string>> table = {
+      {"scope", "made by", "anchors", "bytes", "action", "why"}};
+  Sum sum;
+  for (const Row& row : rows_of(chunk.anchors)) {
+    table.push_back({row.scope.text(), row.words[1], std::to_string(row.sum.buffers),
+                     to_string(row.sum.bytes), row.words[2], row.words[3]});
+    sum.buffers += row.sum.buffers;
+    sum.bytes += row.sum.bytes;
+  }
+  return "replays of chunk " + std::to_string(chunk.chunk) + ": " +
+         std::to_string(chunk.operators.size()) + " operator calls recorded, " +
+         count(sum, "anchor") + "\n" + (chunk.anchors.empty() ? "" : in_columns(table, {2, 3}, 2));
 }
 
 std::string totals(const Plan& plan) {
@@ -102,6 +143,9 @@ std::string totals(const Plan& plan) {
       Sum& sum = is_fixed(decision) ? fixed_ones : by_action[to_string(decision.action)];
       sum.add(decision.bytes);
       if (!is_fixed(decision)) all += decision.bytes;
+    }
+    for (const Anchor& anchor : chunk.anchors) {
+      by_action[to_string(anchor.action) + " (anchors)"].add(anchor.bytes);
     }
   }
   std::vector<std::vector<std::string>> table = {{"action", "buffers", "bytes", "share"}};
@@ -181,19 +225,10 @@ std::string word_comments(const Rules& rules) {
   return text.empty() ? text : "\n" + text;
 }
 
-/// A plan may come from a file, so that its digest alone proves nothing.
-bool belong_together(const Plan& plan, const Profile& profile) {
-  return structure_digest(profile) == plan.structure &&
-         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
-                    profile.chunks.end(), [](const ChunkPlan& a, const ChunkProfile& b) {
-                      return a.decisions.size() == b.buffers.size();
-                    });
-}
-
 }  // namespace
 
 std::string explain(const Plan& plan, const Profile* profile) {
-  if (profile != nullptr && !belong_together(plan, *profile)) {
+  if (profile != nullptr && !made_for(plan, *profile)) {
     throw InvalidArgument("explain", "the plan was made for structure " + plan.structure +
                                          ", the profile has " + structure_digest(*profile) +
                                          "; give the profile that the plan was made from");
@@ -202,6 +237,8 @@ std::string explain(const Plan& plan, const Profile* profile) {
   if (profile != nullptr) text += recorded(*profile);
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     text += chunk_table(plan.chunks[i], profile == nullptr ? nullptr : &profile->chunks[i]) + "\n";
+    const std::string replays = replay_table(plan.chunks[i]);
+    if (!replays.empty()) text += replays + "\n";
   }
   return text + summarize(plan);
 }

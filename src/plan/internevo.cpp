@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "plan/framework_words.hpp"
 #include "spillway/core/error.hpp"
@@ -8,6 +9,74 @@ namespace spillway {
 namespace {
 
 constexpr int kMostLayers = 1'000'000;
+
+/// The section, with the `model` table in which InternEvo's own files have some of the words.
+class Section {
+ public:
+  explicit Section(TomlReader& flat) : flat_(flat), model_(flat.table("model")) {}
+
+  /// The table that has the key, or may have it.
+  [[nodiscard]] TomlReader& with(std::string_view key) {
+    if (!model_ || !model_->has(key)) return flat_;
+    if (flat_.has(key)) {
+      model_->refuse(key, "is given in [internevo] and in its model; give it once");
+    }
+    return *model_;
+  }
+
+  /// Refuses unknown keys; what a configuration says besides goes to `notes`.
+  void finish(std::vector<std::string>& notes) {
+    std::string ignored;
+    const auto look = [&ignored](TomlReader& table, const char* key, const std::string& name) {
+      if (table.value(key) != nullptr) ignored += (ignored.empty() ? "" : ", ") + name;
+    };
+    look(flat_, "parallel", "parallel");
+    for (const char* word : kWords) (void)flat_.value(word);
+    if (model_) {
+      for (const char* word : kWords) (void)model_->value(word);
+      for (const char* key : kOtherModelKeys) look(*model_, key, std::string("model.") + key);
+      model_->finish();
+    }
+    flat_.finish();
+    if (!ignored.empty()) {
+      notes.push_back("[internevo] says nothing about activations and is not read: " + ignored);
+    }
+  }
+
+ private:
+  static constexpr std::array kWords = {"cpu_offloading", "checkpoint", "selective_checkpoint",
+                                        "selective_checkpoint_offload", "num_chunks"};
+  /// What InternEvo's model has besides.
+  static constexpr std::array kOtherModelKeys = {"apply_post_layer_norm",
+                                                 "dtype",
+                                                 "embed_grad_scale",
+                                                 "embed_split_hidden",
+                                                 "hidden_size",
+                                                 "layer_norm_epsilon",
+                                                 "max_position_embeddings",
+                                                 "mlp_bias",
+                                                 "mlp_ratio",
+                                                 "moe_type",
+                                                 "moe_use_residual",
+                                                 "multiple_of",
+                                                 "no_bias",
+                                                 "norm_type",
+                                                 "num_attention_heads",
+                                                 "num_experts",
+                                                 "num_kv_attention_heads",
+                                                 "num_layers",
+                                                 "o_bias",
+                                                 "parallel_output",
+                                                 "qk_interleaved",
+                                                 "qkv_bias",
+                                                 "rope_base",
+                                                 "top_k",
+                                                 "use_flash_attn",
+                                                 "vocab_size"};
+
+  TomlReader& flat_;
+  std::optional<TomlReader> model_;
+};
 
 /// A fraction, or true and false for all and none.
 double read_checkpoint(TomlReader& section) {
@@ -93,22 +162,26 @@ void add_recompute(const InternEvoWords& words, const LayerSet& layers, Rules& r
 InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes) {
   InternEvoWords words;
   words.place = section.place();
-  read_offloading(section, words, notes);
-  words.checkpoint = read_checkpoint(section);
-  words.selective_checkpoint = section.flag("selective_checkpoint").value_or(false);
-  words.selective_checkpoint_offload = section.flag("selective_checkpoint_offload").value_or(false);
-  words.num_chunks = static_cast<int>(section.whole("num_chunks", 1, kMostLayers).value_or(1));
-  section.finish();
+  Section place(section);
+  const auto flag = [&place](const char* key) { return place.with(key).flag(key).value_or(false); };
+  read_offloading(place.with("cpu_offloading"), words, notes);
+  words.checkpoint = read_checkpoint(place.with("checkpoint"));
+  words.selective_checkpoint = flag("selective_checkpoint");
+  words.selective_checkpoint_offload = flag("selective_checkpoint_offload");
+  words.num_chunks =
+      static_cast<int>(place.with("num_chunks").whole("num_chunks", 1, kMostLayers).value_or(1));
+  place.finish(notes);
   if (words.selective_checkpoint_offload && !words.selective_checkpoint) {
-    section.refuse(
-        "selective_checkpoint_offload",
-        "has no meaning without selective_checkpoint = true: it says where the attention "
-        "outputs go that selective_checkpoint saves from recomputation");
+    place.with("selective_checkpoint_offload")
+        .refuse("selective_checkpoint_offload",
+                "has no meaning without selective_checkpoint = true: it says where the attention "
+                "outputs go that selective_checkpoint saves from recomputation");
   }
   if (words.selective_checkpoint && words.checkpoint == 0) {
-    section.refuse("selective_checkpoint",
-                   "has no meaning without checkpoint: it says what recomputed layers keep, and no "
-                   "layer is recomputed");
+    place.with("selective_checkpoint")
+        .refuse("selective_checkpoint",
+                "has no meaning without checkpoint: it says what recomputed layers keep, and no "
+                "layer is recomputed");
   }
   return words;
 }

@@ -15,6 +15,9 @@ std::string flat(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+/// "spillway.plan/2" -> "spillway.plan/".
+std::string_view family(std::string_view schema) { return schema.substr(0, schema.find('/') + 1); }
+
 std::string describe_found(const Json& json) {
   switch (json.type()) {
     case Json::value_t::null:
@@ -37,6 +40,28 @@ std::string describe_found(const Json& json) {
   return {};
 }
 
+bool is_plain_list(const Json& json) {
+  return json.is_array() && std::none_of(json.begin(), json.end(),
+                                         [](const Json& each) { return each.is_structured(); });
+}
+
+/// Numbers and words, as many to a line as fit.
+void write_filled(const Json& list, const std::string& indent, std::string& text) {
+  text += '[';
+  std::size_t column = kColumns;
+  for (auto each = list.begin(); each != list.end(); ++each) {
+    const std::string word = flat(*each);
+    if (each != list.begin()) text += ',';
+    if (column + word.size() + 1 > kColumns) {
+      text += '\n' + indent;
+      column = indent.size();
+    }
+    text += word;
+    column += word.size() + 1;
+  }
+  text += ']';
+}
+
 void write_readable(const Json& json, std::size_t indent, std::string& text) {
   const std::string line = flat(json);
   if (!json.is_structured() || indent + line.size() <= kColumns) {
@@ -44,6 +69,7 @@ void write_readable(const Json& json, std::size_t indent, std::string& text) {
     return;
   }
   const std::string inner(indent + 1, ' ');
+  if (is_plain_list(json)) return write_filled(json, inner, text);
   text += json.is_object() ? "{\n" : "[\n";
   for (auto each = json.begin(); each != json.end(); ++each) {
     text += each == json.begin() ? inner : ",\n" + inner;
@@ -78,6 +104,21 @@ void refuse_word(const JsonSource& source, const JsonPath& path, const std::stri
   refuse(source, path, "unknown word \"" + word + "\"; " + suggestion(word, words));
 }
 
+void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+                 const JsonSource& source) {
+  if (number >= 0 && static_cast<std::size_t>(number) < count) return;
+  refuse(source, path,
+         "there is no " + std::string(what) + " " + std::to_string(number) + "; this chunk has " +
+             std::to_string(count));
+}
+
+void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
+                  const JsonPath& path, const JsonSource& source) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    check_place(numbers[i], count, what, JsonPath(path, i), source);
+  }
+}
+
 Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema) {
   Json json;
   try {
@@ -95,10 +136,13 @@ Json parse_document(std::string_view text, const JsonSource& source, std::string
   const JsonPath place(root, "schema");
   const std::string wanted = "\"" + std::string(schema) + "\"";
   if (found == json.end()) refuse(source, place, "missing; " + wanted + " wanted");
-  if (!found->is_string() || found->get<std::string>() != schema) {
-    refuse_value(source, place, wanted, *found);
+  if (found->is_string() && found->get<std::string>() == schema) return json;
+  if (found->is_string() && family(found->get<std::string>()) == family(schema)) {
+    refuse(source, place,
+           wanted + " wanted, found " + flat(*found) +
+               ": another version of Spillway wrote it; make it anew with this one");
   }
-  return json;
+  refuse_value(source, place, wanted, *found);
 }
 
 std::string readable(const Json& json) {

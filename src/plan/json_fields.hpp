@@ -52,6 +52,14 @@ class JsonPath {
 [[noreturn]] void refuse_word(const JsonSource& source, const JsonPath& path,
                               const std::string& word, const std::vector<std::string>& words);
 
+/// Numbers that point to something must point to one of the `count` things, called `what`, that the
+/// chunk has.
+/// Errors: ConfigError as refuse().
+void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+                 const JsonSource& source);
+void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
+                  const JsonPath& path, const JsonSource& source);
+
 /// Errors: ConfigError if the text is not JSON, is no object, or is of another schema.
 [[nodiscard]] Json parse_document(std::string_view text, const JsonSource& source,
                                   std::string_view schema);

@@ -3,19 +3,11 @@
 #include <map>
 
 #include "plan/match.hpp"
+#include "plan/recompute.hpp"
 #include "spillway/plan/rules.hpp"
 
 namespace spillway {
 namespace {
-
-std::string name_of(const Rule& rule, std::size_t index) {
-  std::string text = "rule " + std::to_string(index + 1);
-  if (!rule.name.empty()) text += " \"" + rule.name + "\"";
-  if (!rule.place.file.empty()) {
-    text += " (" + rule.place.file + ":" + std::to_string(rule.place.line) + ")";
-  }
-  return text;
-}
 
 /// By the call that made it; what nobody is known to have made comes first, as it was there first.
 std::vector<const BufferProfile*> in_order_of_production(
@@ -37,23 +29,30 @@ Bytes share(Bytes total, double fraction) {
 class ChunkPlanner {
  public:
   ChunkPlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules)
-      : chunk_(chunk), rules_(rules), matcher_(chunk, profile.layers) {
+      : chunk_(chunk), profile_(profile), rules_(rules), matcher_(chunk, profile.layers) {
     plan_.chunk = chunk.chunk;
-    plan_.unpack_order = chunk.unpack_order;
+    plan_.sites = sites_of(chunk);
     for (const BufferProfile& buffer : chunk.buffers) start(buffer);
   }
 
-  /// Adds to `matched` how many buffers each rule decided.
-  ChunkPlan run(std::vector<std::size_t>& matched) {
+  /// Adds to `matched` how many buffers and anchors each rule decided.
+  void run(std::vector<std::size_t>& matched) {
     for (std::size_t i = 0; i < rules_.rules.size(); ++i) matched[i] += apply(i);
-    return std::move(plan_);
+    const RecomputeSummary summary = plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
+    for (std::size_t i = 0; i < matched.size(); ++i) matched[i] += summary.anchors_by_rule[i];
+    passages_ = summary.passages;
   }
+
+  [[nodiscard]] ChunkPlan take() && { return std::move(plan_); }
+  /// As RecomputeSummary says.
+  [[nodiscard]] std::size_t passages() const { return passages_; }
 
  private:
   void start(const BufferProfile& buffer) {
     Decision decision;
     decision.buffer = buffer.id;
     decision.position = buffer.position;
+    decision.fixed = buffer.fixed;
     decision.bytes = buffer.size;
     decision.reason = "nothing matched: keep";
     bool open = false;
@@ -108,15 +107,17 @@ class ChunkPlanner {
 
   void decide(Decision& decision, const Rule& rule, const std::string& name) {
     decision.action = rule.action;
-    decision.second = rule.second;
+    decision.second = rule.second == ActionKind::kRecompute ? ActionKind::kKeep : rule.second;
     decision.reason = name;
     open_[static_cast<std::size_t>(decision.buffer)] = false;
   }
 
   const ChunkProfile& chunk_;
+  const Profile& profile_;
   const Rules& rules_;
   Matcher matcher_;
   ChunkPlan plan_;
+  std::size_t passages_ = 0;
   std::vector<bool> open_;  // By buffer: whether rules may still decide.
 };
 
@@ -153,11 +154,37 @@ void add_notes(const Rules& rules, const std::vector<std::size_t>& matched, Plan
     for (const Decision& decision : chunk.decisions) {
       if (decision.action.kind == ActionKind::kOffload) offloaded += decision.bytes;
     }
+    for (const Anchor& anchor : chunk.anchors) {
+      if (anchor.action.kind == ActionKind::kOffload) offloaded += anchor.bytes;
+    }
   }
   if (plan.limits.host && offloaded > *plan.limits.host) {
     plan.notes.push_back("one pass of each chunk offloads " + to_string(offloaded) +
                          ", more than [limits] host = " + to_string(*plan.limits.host) +
                          ": what finds no room is kept");
+  }
+}
+
+void add_recompute_notes(std::size_t passages, Plan& plan) {
+  std::size_t anchors = 0;
+  Bytes bytes;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    anchors += chunk.anchors.size();
+    for (const Anchor& anchor : chunk.anchors) bytes += anchor.bytes;
+  }
+  if (anchors > 0) {
+    plan.notes.push_back(
+        std::to_string(anchors) +
+        (anchors == 1 ? " value is held as an anchor (" : " values are held as anchors (") +
+        to_string(bytes) + "), because replays start there");
+  }
+  if (passages > 0) {
+    plan.notes.push_back(
+        std::to_string(passages) +
+        (passages == 1 ? " recomputed buffer enters" : " recomputed buffers enter") +
+        " a layer from another one, so that replays run through several layers; a rule before it "
+        "with group_inputs = 1 and action = \"keep\" would hold " +
+        (passages == 1 ? "it" : "them"));
   }
 }
 
@@ -168,16 +195,22 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
   Plan plan;
   plan.structure = structure_digest(profile);
   plan.limits = translated.limits;
+  plan.recompute_collectives = translated.recompute_collectives;
   plan.notes = translated.notes;
   std::vector<std::size_t> matched(translated.rules.size());
+  std::size_t passages = 0;
   for (const ChunkProfile& chunk : profile.chunks) {
-    plan.chunks.push_back(ChunkPlanner(chunk, profile, translated).run(matched));
+    ChunkPlanner planner(chunk, profile, translated);
+    planner.run(matched);
+    passages += planner.passages();
+    plan.chunks.push_back(std::move(planner).take());
   }
   if (translated.in_flight_modules) {
     plan.limits.in_flight = bytes_of_modules(profile, translated, plan) *
                             static_cast<std::uint64_t>(*translated.in_flight_modules);
   }
   add_notes(translated, matched, plan);
+  add_recompute_notes(passages, plan);
   return plan;
 }
 

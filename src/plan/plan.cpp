@@ -1,5 +1,7 @@
 #include "spillway/plan/plan.hpp"
 
+#include <algorithm>
+
 #include "plan/common_fields.hpp"
 #include "plan/files.hpp"
 #include "plan/json_fields.hpp"
@@ -29,13 +31,48 @@ void describe(Fields& fields, Value& decision) {
   fields("action", decision.action);
   fields("second", decision.second);
   fields("reason", decision.reason);
+  fields("fixed", decision.fixed);
+}
+
+template <typename Fields, MaybeConst<Anchor> Value>
+void describe(Fields& fields, Value& anchor) {
+  fields("call", anchor.call);
+  fields("output", anchor.output);
+  fields("name", anchor.name);
+  fields("scope", anchor.scope);
+  fields("bytes", anchor.bytes);
+  fields("action", anchor.action);
+  fields("reason", anchor.reason);
+}
+
+template <typename Fields, MaybeConst<RecordedOperator> Value>
+void describe(Fields& fields, Value& recorded) {
+  fields("call", recorded.call);
+  fields("name", recorded.name);
+}
+
+template <typename Fields, MaybeConst<SiteKind> Value>
+void describe(Fields& fields, Value& kind) {
+  fields("dtype", kind.dtype);
+  fields("dimensions", kind.dimensions);
+}
+
+template <typename Fields, MaybeConst<SiteTable> Value>
+void describe(Fields& fields, Value& sites) {
+  fields("kinds", sites.kinds);
+  fields("kind", sites.kind);
+  fields("buffer", sites.buffer);
 }
 
 template <typename Fields, MaybeConst<ChunkPlan> Value>
 void describe(Fields& fields, Value& chunk) {
   fields("chunk", chunk.chunk);
   fields("decisions", chunk.decisions);
-  fields("unpack_order", chunk.unpack_order);
+  fields("sites", chunk.sites);
+  fields("anchors", chunk.anchors);
+  fields("calls_before_first_save", chunk.calls_before_first_save);
+  fields("operators", chunk.operators);
+  fields("need_order", chunk.need_order);
 }
 
 template <typename Fields, MaybeConst<Plan> Value>
@@ -44,11 +81,70 @@ void describe(Fields& fields, Value& plan) {
   fields("limits", plan.limits);
   fields("predicted_step_ns", plan.predicted_step_ns);
   fields("predicted_peak", plan.predicted_peak);
+  fields("recompute_collectives", plan.recompute_collectives);
   fields("notes", plan.notes);
   fields("chunks", plan.chunks);
 }
 
 namespace {
+
+void check_anchor(const ChunkPlan& chunk, const Anchor& anchor, const JsonPath& path,
+                  const JsonSource& source) {
+  const auto recorded =
+      std::lower_bound(chunk.operators.begin(), chunk.operators.end(), anchor.call,
+                       [](const RecordedOperator& each, int call) { return each.call < call; });
+  if (recorded == chunk.operators.end() ||
+      *recorded != RecordedOperator{anchor.call, anchor.name}) {
+    refuse(source, JsonPath(path, "call"),
+           "operators have no call " + std::to_string(anchor.call) + " of " + anchor.name);
+  }
+  if (anchor.output < 0) {
+    refuse(source, JsonPath(path, "output"),
+           "at least 0 wanted, found " + std::to_string(anchor.output));
+  }
+  if (anchor.action.kind == ActionKind::kRecompute) {
+    refuse(source, JsonPath(path, "action"), "an anchor is kept or offloaded, not recomputed");
+  }
+}
+
+/// What replays use: operators in order, anchors that one of them makes, and what is there to need.
+void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const JsonPath operators(path, "operators");
+  int last = -1;
+  for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
+    const int call = chunk.operators[i].call;
+    if (call <= last) {
+      const JsonPath place(operators, i);
+      refuse(source, JsonPath(place, "call"),
+             "more than " + std::to_string(last) + " wanted, found " + std::to_string(call));
+    }
+    last = call;
+  }
+  const JsonPath anchors(path, "anchors");
+  for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
+    check_anchor(chunk, chunk.anchors[i], JsonPath(anchors, i), source);
+  }
+  const std::size_t count = chunk.decisions.size() + chunk.anchors.size();
+  const JsonPath order(path, "need_order");
+  for (std::size_t i = 0; i < chunk.need_order.size(); ++i) {
+    const int id = chunk.need_order[i];
+    if (id >= 0 && static_cast<std::size_t>(id) < count) continue;
+    refuse(source, JsonPath(order, i),
+           "there is no buffer or anchor " + std::to_string(id) + "; this chunk has " +
+               std::to_string(count));
+  }
+}
+
+void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const SiteTable& sites = chunk.sites;
+  check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
+  check_places(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
+  if (sites.kind.size() != sites.buffer.size()) {
+    refuse(source, JsonPath(path, "buffer"),
+           "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
+               std::to_string(sites.buffer.size()));
+  }
+}
 
 void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const JsonPath decisions(path, "decisions");
@@ -63,18 +159,36 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
         chunk.decisions[i].action.kind == ActionKind::kRecompute) {
       refuse(source, JsonPath(decision, "action"), "what is recomputed cannot be sharded");
     }
+    if (chunk.decisions[i].second == ActionKind::kRecompute) {
+      refuse(source, JsonPath(decision, "second"), "keep or offload wanted, found recompute");
+    }
   }
-  const JsonPath order(path, "unpack_order");
-  for (std::size_t i = 0; i < chunk.unpack_order.size(); ++i) {
-    const int buffer = chunk.unpack_order[i];
-    if (buffer >= 0 && static_cast<std::size_t>(buffer) < chunk.decisions.size()) continue;
-    refuse(source, JsonPath(order, i),
-           "there is no buffer " + std::to_string(buffer) + "; this chunk has " +
-               std::to_string(chunk.decisions.size()));
-  }
+  check_recompute(chunk, path, source);
+  check_sites(chunk, JsonPath(path, "sites"), source);
 }
 
 }  // namespace
+
+SiteTable sites_of(const ChunkProfile& chunk) {
+  SiteTable sites;
+  for (const SiteProfile& site : chunk.sites) {
+    const SiteKind kind{site.dtype, static_cast<int>(site.sizes.size())};
+    const auto known = std::find(sites.kinds.begin(), sites.kinds.end(), kind);
+    sites.kind.push_back(static_cast<int>(known - sites.kinds.begin()));
+    sites.buffer.push_back(site.buffer);
+    if (known == sites.kinds.end()) sites.kinds.push_back(kind);
+  }
+  return sites;
+}
+
+bool made_for(const Plan& plan, const Profile& profile) {
+  const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
+    return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
+  };
+  return plan.structure == structure_digest(profile) &&
+         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
+                    profile.chunks.end(), same);
+}
 
 std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema); }
 

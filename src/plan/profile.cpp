@@ -41,6 +41,8 @@ std::string_view to_string(FixedReason reason) {
       return "registered buffer";
     case FixedReason::kHeldByCaller:
       return "held by the caller";
+    case FixedReason::kChangedLater:
+      return "changed later";
     case FixedReason::kOtherDevice:
       return "other device";
     case FixedReason::kUnsupportedLayout:
@@ -59,6 +61,11 @@ std::string structure_digest(const Profile& profile) {
       digest.add(buffer.position.scope);
       digest.add(buffer.position.saver);
       digest.add(std::to_string(buffer.position.ordinal));
+    }
+    for (const SiteProfile& site : chunk.sites) {
+      digest.add(std::to_string(site.buffer));
+      digest.add(site.dtype);
+      digest.add(std::to_string(site.sizes.size()));
     }
   }
   return digest.text();

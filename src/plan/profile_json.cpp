@@ -1,8 +1,8 @@
 #include <cmath>
-#include <set>
 
 #include "plan/common_fields.hpp"
 #include "plan/json_fields.hpp"
+#include "plan/profile_check.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
 
@@ -15,6 +15,18 @@ void describe(Fields& fields, Value& call) {
   fields("layer", call.layer);
   fields("device_ns", call.device_ns);
   fields("workspace", call.workspace);
+  fields("reads", call.reads);
+  fields("makes", call.makes);
+  fields("no_replay", call.no_replay);
+}
+
+template <typename Fields, MaybeConst<ValueProfile> Value>
+void describe(Fields& fields, Value& value) {
+  fields("size", value.size);
+  fields("call", value.call);
+  fields("buffer", value.buffer);
+  fields("lasting", value.lasting);
+  fields("overwritten", value.overwritten);
 }
 
 template <typename Fields, MaybeConst<Producer> Value>
@@ -35,8 +47,6 @@ template <typename Fields, MaybeConst<RecipeProfile> Value>
 void describe(Fields& fields, Value& recipe) {
   fields("usable", recipe.usable);
   fields("reason", recipe.reason);
-  fields("calls", recipe.calls);
-  fields("inputs", recipe.inputs);
 }
 
 template <typename Fields, MaybeConst<BufferProfile> Value>
@@ -51,6 +61,7 @@ void describe(Fields& fields, Value& buffer) {
   fields("release_order", buffer.release_order);
   fields("first_unpack", buffer.first_unpack);
   fields("last_unpack", buffer.last_unpack);
+  fields("value", buffer.value);
   fields("recipe", buffer.recipe);
 }
 
@@ -73,8 +84,10 @@ void describe(Fields& fields, Value& chunk) {
   fields("theoretical_peak", chunk.theoretical_peak);
   fields("measured_peak", chunk.measured_peak);
   fields("operators", chunk.operators);
+  fields("values", chunk.values);
   fields("buffers", chunk.buffers);
   fields("sites", chunk.sites);
+  fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("unpack_order", chunk.unpack_order);
 }
 
@@ -96,89 +109,6 @@ void describe(Fields& fields, Value& profile) {
   fields("chunks", profile.chunks);
 }
 
-namespace {
-
-/// Counts of layers and ranks.
-void check_count(int count, const JsonPath& path, const JsonSource& source) {
-  constexpr int kMost = 1'000'000;
-  if (count >= 0 && count <= kMost) return;
-  refuse(source, path, "a number from 0 to 1000000 wanted, found " + std::to_string(count));
-}
-
-/// Numbers that point to something must point to something that is there.
-class ChunkCheck {
- public:
-  ChunkCheck(const ChunkProfile& chunk, const JsonPath& path, const JsonSource& source)
-      : chunk_(chunk), path_(path), source_(source) {}
-
-  void run() const {
-    check_count(chunk_.first_layer, JsonPath(path_, "first_layer"), source_);
-    check_count(chunk_.layers, JsonPath(path_, "layers"), source_);
-    const JsonPath buffers(path_, "buffers");
-    for (std::size_t i = 0; i < chunk_.buffers.size(); ++i) {
-      check_buffer(chunk_.buffers[i], i, JsonPath(buffers, i));
-    }
-    const JsonPath sites(path_, "sites");
-    for (std::size_t i = 0; i < chunk_.sites.size(); ++i) {
-      const JsonPath site(sites, i);
-      check_index(chunk_.sites[i].buffer, chunk_.buffers.size(), JsonPath(site, "buffer"),
-                  "buffer");
-      if (chunk_.sites[i].sizes.size() != chunk_.sites[i].strides.size()) {
-        refuse(source_, JsonPath(site, "strides"), "as many as sizes wanted");
-      }
-    }
-    check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
-               "buffer");
-  }
-
- private:
-  void check_buffer(const BufferProfile& buffer, std::size_t index, const JsonPath& path) const {
-    if (buffer.id != static_cast<int>(index)) {
-      refuse(source_, JsonPath(path, "id"),
-             std::to_string(index) + ", its place in the list, wanted, found " +
-                 std::to_string(buffer.id));
-    }
-    const Position& position = buffer.position;
-    if (buffer.saves.empty() || buffer.saves.front() != Save{position.saver, position.scope}) {
-      refuse(source_, JsonPath(path, "saves"), "must begin with the saver and scope of position");
-    }
-    const JsonPath producer(path, "producer");
-    if (buffer.producer.call != -1) {
-      check_index(buffer.producer.call, chunk_.operators.size(), JsonPath(producer, "call"),
-                  "operator");
-    }
-    const JsonPath recipe(path, "recipe");
-    check_list(buffer.recipe.calls, chunk_.operators.size(), JsonPath(recipe, "calls"), "operator");
-    check_list(buffer.recipe.inputs, chunk_.buffers.size(), JsonPath(recipe, "inputs"), "buffer");
-    check_unpack(buffer.first_unpack, JsonPath(path, "first_unpack"));
-    check_unpack(buffer.last_unpack, JsonPath(path, "last_unpack"));
-  }
-
-  void check_unpack(int place, const JsonPath& path) const {
-    if (place != -1) check_index(place, chunk_.unpack_order.size(), path, "unpack");
-  }
-
-  void check_list(const std::vector<int>& numbers, std::size_t count, const JsonPath& path,
-                  const char* what) const {
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      check_index(numbers[i], count, JsonPath(path, i), what);
-    }
-  }
-
-  void check_index(int number, std::size_t count, const JsonPath& path, const char* what) const {
-    if (number >= 0 && static_cast<std::size_t>(number) < count) return;
-    refuse(source_, path,
-           "there is no " + std::string(what) + " " + std::to_string(number) + "; this chunk has " +
-               std::to_string(count));
-  }
-
-  const ChunkProfile& chunk_;
-  const JsonPath& path_;
-  const JsonSource& source_;
-};
-
-}  // namespace
-
 std::string to_json(const Profile& profile) {
   const LinkSpeed& link = profile.link;
   for (const double speed : {link.out, link.back, link.out_with_back, link.back_with_out}) {
@@ -193,19 +123,7 @@ std::string to_json(const Profile& profile) {
 Profile profile_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"profile", file_name};
   auto profile = read_document<Profile>(text, source, kProfileSchema);
-  const JsonPath root;
-  check_count(profile.layers, JsonPath(root, "layers"), source);
-  check_count(profile.pipeline_rank, JsonPath(root, "pipeline_rank"), source);
-  const JsonPath chunks(root, "chunks");
-  std::set<int> numbers;
-  for (std::size_t i = 0; i < profile.chunks.size(); ++i) {
-    const JsonPath path(chunks, i);
-    ChunkCheck(profile.chunks[i], path, source).run();
-    if (!numbers.insert(profile.chunks[i].chunk).second) {
-      refuse(source, JsonPath(path, "chunk"),
-             "chunk " + std::to_string(profile.chunks[i].chunk) + " is there twice");
-    }
-  }
+  check_profile(profile, source);
   return profile;
 }
 

@@ -65,6 +65,11 @@ void read_action(TomlReader& table, Rule& rule) {
   }
   rule.action.kind = *action_kind(*table.word("action", action_words()));
   if (const auto word = table.word("second", action_words())) rule.second = *action_kind(*word);
+  if (rule.second == ActionKind::kRecompute) {
+    table.refuse_value("second",
+                       "when the action proves impossible it is too late to record what "
+                       "recomputing needs; write \"keep\" or \"offload\"");
+  }
   if (table.has("second") && rule.second == rule.action.kind) {
     table.refuse_value("second",
                        "it is what to do when the action is not possible, so it must differ");
@@ -100,6 +105,7 @@ void read_limits(TomlReader table, Rules& rules) {
   if (const auto count = table.whole("in_flight_modules", 0, 1'000'000)) {
     rules.in_flight_modules = static_cast<int>(*count);
   }
+  rules.recompute_collectives = table.flag("recompute_collectives").value_or(false);
   table.finish();
   if (rules.limits.in_flight && rules.in_flight_modules) {
     table.refuse("in_flight_modules",

@@ -1,12 +1,14 @@
 /// One pass of a step, and the buffers it saved; internal. Guarded by the session's lock.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include <c10/core/Storage.h>
 
 #include "pass_record.hpp"
+#include "recipe_book.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/transfer/ticket.hpp"
@@ -22,9 +24,21 @@ struct ChunkLayout {
     std::size_t dimensions = 0;
   };
 
+  struct AnchorShape {
+    int call = 0;
+    int output = 0;
+    std::string name;  // Of the call's operator.
+    ActionKind action{};
+  };
+
   std::vector<SiteShape> sites;
-  std::vector<bool> offload;      // By buffer.
-  std::vector<int> reload_order;  // Offloaded buffers, each once.
+  std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
+  std::vector<ActionKind> second;    // By buffer: if it cannot be recomputed.
+  std::vector<bool> held;            // By buffer: the caller holds it anyway.
+  std::vector<AnchorShape> anchors;  // By the number of the call.
+  std::vector<int> reload_order;     // Offloaded buffers, each once.
+  int calls_before_first_save = 0;
+  bool recomputes = false;
 };
 
 struct SavedBuffer;
@@ -36,11 +50,25 @@ struct PassKey {
   friend bool operator==(const PassKey&, const PassKey&) = default;
 };
 
+/// The last buffers to be offloaded of a pass whose backward follows at once: they need not leave.
+struct PassTail {
+  int first = std::numeric_limits<int>::max();  // Their lowest id.
+  std::size_t before = 0;                       // The bytes offloaded before it.
+};
+
 struct Pass {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
   std::unique_ptr<PassRecord> record;
+  std::shared_ptr<RecipeBook> book;  // Null where nothing is recomputed.
+  int number = 0;                    // In its step.
+  int next_call = 0;
+  int call_shift = 0;  // Calls here minus calls when it was recorded.
+  std::size_t next_anchor = 0;
+  std::vector<ValueId> anchors;  // Held until backward begins.
   std::size_t next_site = 0;
+  PassTail tail;
+  std::size_t offloaded = 0;  // Bytes.
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
@@ -52,13 +80,19 @@ struct Pass {
 struct SavedBuffer {
   std::shared_ptr<Pass> pass;
   int id = -1;  // -1: not known to the pass's layout.
+  ActionKind action = ActionKind::kKeep;
   std::size_t bytes = 0;
   std::uint32_t version = 0;
+  ValueId value = -1;          // In the pass's book.
+  std::vector<ValueId> roots;  // Held there, for a buffer that is recomputed or proved.
+  bool awaited = false;        // Its recipe is complete when the call that runs has ended.
+  bool prove = false;          // Recomputed beside what was saved, and compared.
+  std::size_t before = 0;      // What its pass had offloaded when it was saved.
   StoragePin original;
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.
   Ticket ticket;             // Of an offloaded buffer.
-  bool in_window = false;    // Copied out, not yet released.
+  bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
   bool ahead = false;  // Counted by the reload window.

@@ -10,8 +10,9 @@
 
 namespace spillway {
 
-int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, const OpRecorder& operators) {
-  const int id = find_or_add(tensor, fixed, operators);
+int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                     const std::string& saver) {
+  const int id = find_or_add(tensor, fixed, value, saver);
   SiteProfile site;
   site.buffer = id;
   site.dtype = c10::toString(tensor.scalar_type());
@@ -21,13 +22,12 @@ int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, const OpRecord
     site.offset = tensor.storage_offset();
   }
   chunk_.sites.push_back(std::move(site));
-  chunk_.buffers[static_cast<std::size_t>(id)].saves.push_back(
-      {operators.current(), Scope::current()});
+  chunk_.buffers[static_cast<std::size_t>(id)].saves.push_back({saver, Scope::current()});
   return id;
 }
 
-int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed,
-                            const OpRecorder& operators) {
+int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                            const std::string& saver) {
   c10::StorageImpl* const storage =
       tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
   if (storage != nullptr) {
@@ -39,14 +39,14 @@ int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed,
   buffer.id = static_cast<int>(chunk_.buffers.size());
   buffer.size = Bytes(storage == nullptr ? 0 : storage->nbytes());
   buffer.position.scope = Scope::current();
-  buffer.position.saver = operators.current();
+  buffer.position.saver = saver;
   buffer.position.ordinal = ordinals_[buffer.position.scope + "\n" + buffer.position.saver]++;
   buffer.fixed = fixed;
-  buffer.recipe.reason = "recipes are not recorded yet";
   if (storage != nullptr) {
     known_[storage] = {buffer.id, StoragePin(storage)};
   }
   chunk_.buffers.push_back(std::move(buffer));
+  values_.push_back(value);
   return chunk_.buffers.back().id;
 }
 
@@ -63,26 +63,25 @@ void PassRecord::released(int buffer) {
   if (order < 0) order = releases_++;
 }
 
-void PassRecord::held_by_caller(int buffer) {
+void PassRecord::fix(int buffer, FixedReason reason) {
   FixedReason& fixed = chunk_.buffers[static_cast<std::size_t>(buffer)].fixed;
-  if (fixed == FixedReason::kNone) fixed = FixedReason::kHeldByCaller;
+  if (fixed == FixedReason::kNone) fixed = reason;
 }
 
-ChunkProfile PassRecord::finish(int chunk, const OpRecorder& operators, TorchDevice& device) {
+void PassRecord::begin_backward(const TimeMark& mark, const RecipeBook& book) {
+  forward_end_ = mark;
+  for (ValueId id = 0; id < book.values(); ++id) {
+    const Value& value = book.value(id);
+    const bool unchanged = value.counter.current_version() == value.version;
+    if (unchanged && (value.fixed || value.maker < 0) && value.pin.lock()) lasting_[id] = true;
+  }
+}
+
+ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
+                                const std::vector<CallTimes>& times, TorchDevice& device) {
   chunk_.chunk = chunk;
-  for (const RecordedCall& call : operators.calls()) {
-    const bool ended = call.end.event != nullptr || call.end.host != Nanoseconds(0);
-    const Nanoseconds time = ended ? device.elapsed(call.begin, call.end) : Nanoseconds(0);
-    chunk_.operators.push_back({call.name, call.scope, -1, time.count(), {}});
-  }
-  // Only now: an operator may save its own result before it has ended.
-  for (const auto& [storage, known] : known_) {
-    const int call = operators.maker_of(storage);
-    if (call < 0) continue;
-    const RecordedCall& made_by = operators.calls()[static_cast<std::size_t>(call)];
-    chunk_.buffers[static_cast<std::size_t>(known.buffer)].producer = {made_by.name, made_by.scope,
-                                                                       -1, call};
-  }
+  add_operators(pass, book, times, device);
+  add_recipes(book);
   if (had_backward()) {
     chunk_.forward_ns = device.elapsed(forward_begin_, forward_end_).count();
     chunk_.backward_ns = device.elapsed(forward_end_, backward_end_).count();
@@ -93,6 +92,72 @@ ChunkProfile PassRecord::finish(int chunk, const OpRecorder& operators, TorchDev
     }
   }
   return std::move(chunk_);
+}
+
+void PassRecord::add_operators(int pass, const RecipeBook& book,
+                               const std::vector<CallTimes>& times, TorchDevice& device) {
+  const auto number_of = [&](ValueId id) {
+    const auto [entry, added] =
+        value_numbers_.try_emplace(id, static_cast<int>(chunk_.values.size()));
+    if (added) {
+      ValueProfile value;
+      value.size = Bytes(book.value(id).bytes);
+      value.lasting = lasting_.contains(id);
+      chunk_.values.push_back(value);
+    }
+    return entry->second;
+  };
+  for (CallId id = 0; id < book.calls(); ++id) {
+    const Call& call = book.call(id);
+    if (call.pass != pass) continue;
+    const CallTimes& time = times[static_cast<std::size_t>(id)];
+    const bool ended = time.end.event != nullptr || time.end.host != Nanoseconds(0);
+    OperatorProfile profile;
+    profile.name = call.traits->name;
+    profile.scope = time.scope;
+    profile.device_ns = ended ? device.elapsed(time.begin, time.end).count() : 0;
+    profile.no_replay = call.no_replay;
+    for (const TensorArgument& argument : call.tensors) {
+      profile.reads.push_back(number_of(argument.value));
+      if (argument.written) {
+        chunk_.values[static_cast<std::size_t>(profile.reads.back())].overwritten = true;
+      }
+    }
+    for (const Made& made : call.makes) {
+      // What changed a parameter in place is no way to make it again.
+      if (book.value(made.value).fixed) continue;
+      profile.makes.push_back(number_of(made.value));
+      ValueProfile& value = chunk_.values[static_cast<std::size_t>(profile.makes.back())];
+      value.call = static_cast<int>(chunk_.operators.size());
+      value.lasting = false;
+    }
+    chunk_.operators.push_back(std::move(profile));
+  }
+}
+
+void PassRecord::add_recipes(const RecipeBook& book) {
+  for (BufferProfile& buffer : chunk_.buffers) {
+    const ValueId id = values_[static_cast<std::size_t>(buffer.id)];
+    const auto found = value_numbers_.find(id);
+    if (found == value_numbers_.end()) {
+      buffer.recipe.reason = "nobody is known to have made it";
+      continue;
+    }
+    buffer.value = found->second;
+    ValueProfile& value = chunk_.values[static_cast<std::size_t>(found->second)];
+    value.buffer = buffer.id;
+    if (value.call < 0) {
+      buffer.recipe.reason = "nobody is known to have made it";
+      continue;
+    }
+    const OperatorProfile& maker = chunk_.operators[static_cast<std::size_t>(value.call)];
+    buffer.producer = {maker.name, maker.scope, -1, value.call};
+    buffer.recipe.reason = maker.no_replay;
+    if (book.call(book.value(id).maker).traits->uninitialised) {
+      buffer.recipe.reason = "something that is not an operator wrote it";
+    }
+    buffer.recipe.usable = buffer.recipe.reason.empty();
+  }
 }
 
 namespace {

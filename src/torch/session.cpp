@@ -14,8 +14,9 @@ void Step::end() noexcept {
   core_ = nullptr;
 }
 
-Session::Session(SessionOptions options)
-    : core_(std::make_shared<SessionCore>(std::move(options))) {
+Session::Session(SessionOptions options) {
+  std::unique_ptr<TorchDevice> device = make_torch_device(options.device);
+  core_ = std::make_shared<SessionCore>(std::move(options), std::move(device));
   install_interception();
 }
 
@@ -47,6 +48,8 @@ std::shared_ptr<const Profile> Session::profile() const { return core_->profile(
 std::shared_ptr<const Plan> Session::plan() const { return core_->plan(); }
 
 void Session::use_plan(Plan plan) { core_->use_plan(std::move(plan)); }
+
+void Session::verify_next_step() { core_->verify_next_step(); }
 
 SessionReport Session::report() const { return core_->report(); }
 

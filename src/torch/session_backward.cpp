@@ -7,12 +7,16 @@ namespace spillway {
 
 at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
   window.require_unmodified();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.record != nullptr) {
     pass.record->unpacked(buffer.id);
     pass.record->end_backward(device_->mark());
+  }
+  if (buffer.prove || buffer.action == ActionKind::kRecompute) {
+    lock.unlock();
+    return remake(buffer, window);
   }
   bring_back(buffer);
   reload_ahead();
@@ -22,8 +26,21 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
 void SessionCore::begin_backward(Pass& pass) {
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
-  if (pass.record != nullptr) pass.record->begin_backward(device_->mark());
+  if (pass.record != nullptr) pass.record->begin_backward(device_->mark(), *pass.book);
+  if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
+  expect_replays(pass);
   queue_reloads(pass);
+  for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
+}
+
+void SessionCore::remember_tail(const Pass& pass) {
+  if (pass.layout == nullptr || pass.diverged) return;
+  for (const WeakBuffer& each : pass.buffers) {
+    if (const BufferRef buffer = each.lock(); buffer != nullptr && buffer->in_window) {
+      tails_.emplace_back(pass.key, PassTail{buffer->id, buffer->before});
+      return;
+    }
+  }
 }
 
 void SessionCore::queue_reloads(Pass& pass) {
@@ -31,13 +48,17 @@ void SessionCore::queue_reloads(Pass& pass) {
   pass.reloads_queued = true;
   const auto queue = [this](const WeakBuffer& each) {
     const BufferRef buffer = each.lock();
-    if (buffer == nullptr || !buffer->ticket) return;
+    if (buffer == nullptr) return;
     if (buffer->in_window) {
       // Its backward is near: it stays.
-      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
-      buffer->in_window = false;
+      take_from_window(buffer);
+      if (!buffer->ticket) {
+        ++step_.stayed.buffers;
+        step_.stayed.bytes += Bytes(buffer->bytes);
+      }
       return;
     }
+    if (!buffer->ticket) return;
     reload_window_.append({each, Bytes(buffer->bytes)}, Bytes(buffer->bytes));
   };
   if (pass.layout != nullptr && !pass.diverged) {
@@ -47,6 +68,13 @@ void SessionCore::queue_reloads(Pass& pass) {
     // Nobody knows the order yet; the last saved is mostly the first wanted.
     std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
   }
+}
+
+void SessionCore::take_from_window(const BufferRef& buffer) {
+  (void)out_window_.take([&](const WeakBuffer& other) {
+    return !other.owner_before(buffer) && !buffer.owner_before(other);
+  });
+  buffer->in_window = false;
 }
 
 void SessionCore::queue_next_pass() {
@@ -73,13 +101,15 @@ void SessionCore::bring_back(SavedBuffer& buffer) {
     buffer.ready = true;
     // Others still hold it, so moving it frees nothing.
     if (buffer.pass->record != nullptr && buffer.storage.use_count() > 1) {
-      buffer.pass->record->held_by_caller(buffer.id);
+      buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
     }
   }
   if (buffer.reloading && !buffer.ready) {
     Stream& stream = device_->current_stream();
-    engine_->ready(buffer.ticket, stream);
-    device_->catch_up(stream);
+    waits_.time(WaitCause::kReload, stream, [&] {
+      engine_->ready(buffer.ticket, stream);
+      device_->catch_up(stream);
+    });
     buffer.ready = true;
   }
 }
@@ -91,7 +121,8 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   hold(buffer.bytes);
   ++step_.used_in_place;
   buffer.ready = true;
-  if (buffer.pass->record != nullptr) buffer.pass->record->held_by_caller(buffer.id);
+  if (buffer.pass->record != nullptr)
+    buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
   return true;
 }
 
@@ -128,24 +159,28 @@ void SessionCore::start_reload(SavedBuffer& buffer) {
 
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer) noexcept {
   const std::lock_guard lock(mutex_);
-  if (buffer == nullptr || buffer.use_count() > 1) {
-    buffer.reset();
-    return;
-  }
-  if (buffer->in_window) {
-    (void)out_window_.take([&](const WeakBuffer& other) {
-      return !other.owner_before(buffer) && !buffer.owner_before(other);
-    });
-  }
+  drop_locked(std::move(buffer));
+}
+
+void SessionCore::drop_locked(BufferRef buffer) {
+  if (buffer == nullptr || buffer.use_count() > 1) return;
+  if (buffer->in_window) take_from_window(buffer);
   if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
   saved_ -= buffer->bytes;
   if (buffer->on_device()) let_go(buffer->bytes);
   if (buffer->ticket) {
-    buffer->ticket = Ticket();
-    device_->catch_up(*buffer->stream);
+    const auto end = [&] {
+      buffer->ticket = Ticket();
+      device_->catch_up(*buffer->stream);
+    };
+    if (buffer->ticket.released() || buffer->ticket.reloading()) {
+      end();
+    } else {
+      waits_.time(WaitCause::kInPlace, *buffer->stream, end);
+    }
   }
+  if (buffer->value >= 0) leave_book(*buffer);
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-  buffer.reset();
 }
 
 }  // namespace spillway

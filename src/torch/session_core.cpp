@@ -49,11 +49,13 @@ Limits limits_of(const SessionOptions& options) {
 
 }  // namespace
 
-SessionCore::SessionCore(SessionOptions options)
+SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
-      device_(make_torch_device(options_.device)),
+      device_(std::move(device)),
+      recorder_(*this),
       out_window_(limits_of(options_).in_flight.value_or(options_.in_flight)),
-      reload_window_(limits_of(options_).ahead.value_or(options_.ahead)) {
+      reload_window_(limits_of(options_).ahead.value_or(options_.ahead)),
+      waits_(*device_, options_.time_waits_every) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -64,43 +66,67 @@ SessionCore::SessionCore(SessionOptions options)
   limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
   tier_ = std::make_unique<CountingTier>(*limited_tier_);
   engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
+  if (options_.plan) use_plan(*options_.plan);
 }
 
 SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   std::unique_lock lock(mutex_);
-  const auto kept = [&] {
-    // To detach a tensor of a Python class runs Python code, which may save and free tensors.
-    lock.unlock();
-    return std::make_unique<KeptTensor>(tensor);
-  };
   const FixedReason fixed = fixed_reason(tensor);
-  Pass& pass = current_pass();
   const bool movable = fixed == FixedReason::kNone;
-  if (recording_) {
-    const int id = pass.record->save(tensor, fixed, *operators_);
-    if (!movable) return kept();
-    return std::make_unique<ManagedTensor>(shared_from_this(), find_or_offload(tensor, id, true),
-                                           tensor);
-  }
+  Pass& pass = current_pass();
+  if (pass.next_site == 0) note_first_save(pass);
   const std::size_t place = pass.next_site++;
-  const ChunkLayout* const layout = pass.layout.get();
-  if (layout != nullptr && !pass.diverged) {
+  const bool plain = movable || is_plain(tensor);
+  const ValueId value = pass.book != nullptr && plain ? pass.book->saved(tensor) : -1;
+  if (!movable && value >= 0) pass.book->value(value).kept = true;
+
+  int id = -1;
+  ActionKind action = ActionKind::kKeep;
+  if (recording_) {
+    id = pass.record->save(tensor, fixed, value, running_operator());
+    action = ActionKind::kOffload;
+  } else if (const ChunkLayout* const layout = pass.layout.get();
+             layout != nullptr && !pass.diverged) {
     const bool known = place < layout->sites.size() &&
                        layout->sites[place].dtype == tensor.scalar_type() &&
                        layout->sites[place].dimensions == static_cast<std::size_t>(tensor.dim());
-    if (!known) diverge(pass);
+    if (known) {
+      id = layout->sites[place].buffer;
+      action = layout->action[static_cast<std::size_t>(id)];
+    } else {
+      diverge(pass);
+    }
   }
-  if (!movable) return kept();
-  if (layout == nullptr || pass.diverged) {
-    return std::make_unique<ManagedTensor>(shared_from_this(), find_or_offload(tensor, -1, false),
-                                           tensor);
+  if (!movable) {
+    // To detach a tensor of a Python class runs Python code, which may save and free tensors.
+    lock.unlock();
+    return std::make_unique<KeptTensor>(tensor);
   }
-  const int id = layout->sites[place].buffer;
-  return std::make_unique<ManagedTensor>(
-      shared_from_this(),
-      find_or_offload(tensor, id, layout->offload[static_cast<std::size_t>(id)]), tensor);
+  if (id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)]) {
+    if (value >= 0) pass.book->value(value).kept = true;
+    lock.unlock();
+    return std::make_unique<KeptTensor>(tensor);
+  }
+  const BufferRef buffer = find_or_add(tensor, id, action);
+  if (value >= 0 && buffer->value < 0) attach(buffer, value);
+  settle_awaited();
+  return std::make_unique<ManagedTensor>(shared_from_this(), buffer, tensor);
+}
+
+void SessionCore::note_first_save(Pass& pass) {
+  if (pass.record != nullptr) pass.record->first_save(pass.next_call);
+  if (pass.layout == nullptr) return;
+  // Calls before the first save may be the caller's own, and their number another one.
+  pass.call_shift = pass.next_call - pass.layout->calls_before_first_save;
+  if (pass.book == nullptr || pass.layout->anchors.empty()) return;
+  pass.next_site = 1;
+  for (CallId id = 0; id < pass.book->calls(); ++id) {
+    const Call& call = pass.book->call(id);
+    if (call.pass == pass.number && call.ended) make_anchors(call);
+  }
+  pass.next_site = 0;
 }
 
 FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
@@ -127,14 +153,20 @@ void SessionCore::begin_explicit_pass(PassKey key) {
 }
 
 void SessionCore::begin_pass(PassKey key) {
+  copy_what_stayed();  // Another forward comes first.
   auto pass = std::make_shared<Pass>();
   pass->key = key;
+  pass->number = static_cast<int>(passes_.size());
+  pass->book = book_;
   if (recording_) {
     pass->record = std::make_unique<PassRecord>();
     pass->record->begin_forward(device_->mark());
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
-    pass->buffers.resize(pass->layout->offload.size());
+    pass->buffers.resize(pass->layout->action.size());
+    for (const auto& [of, tail] : last_tails_) {
+      if (of == key) pass->tail = tail;
+    }
   } else if (plan_ != nullptr) {
     record_next_ = true;
     count_fallback("a chunk that was not recorded");
@@ -148,8 +180,8 @@ void SessionCore::diverge(Pass& pass) {
   count_fallback("the pass saved something else than what was recorded");
 }
 
-SessionCore::BufferRef SessionCore::find_or_offload(const at::Tensor& tensor, int id,
-                                                    bool offload) {
+SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id,
+                                                ActionKind action) {
   Pass& pass = *passes_.back();
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const std::uint32_t version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
@@ -168,13 +200,24 @@ SessionCore::BufferRef SessionCore::find_or_offload(const at::Tensor& tensor, in
       if (BufferRef known = each.lock(); fits(known)) return known;
     }
   }
+  BufferRef buffer = new_buffer(pass, id, tensor.storage(), version);
+  buffer->prove = action == ActionKind::kRecompute && proving_;
+  buffer->awaited = action == ActionKind::kRecompute;
+  buffer->action = buffer->prove ? ActionKind::kOffload : action;
+  if (buffer->awaited) awaited_.push_back(buffer);
+  if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+  return buffer;
+}
+
+SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage storage,
+                                               std::uint32_t version) {
   auto buffer = std::make_shared<SavedBuffer>();
-  buffer->pass = passes_.back();
+  buffer->pass = passes_[static_cast<std::size_t>(pass.number)];
   buffer->id = id;
-  buffer->bytes = storage->nbytes();
+  buffer->bytes = storage.nbytes();
   buffer->version = version;
-  buffer->original = StoragePin(storage);
-  buffer->storage = tensor.storage();
+  buffer->original = StoragePin(storage.unsafeGetStorageImpl());
+  buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
@@ -184,34 +227,80 @@ SessionCore::BufferRef SessionCore::find_or_offload(const at::Tensor& tensor, in
   } else {
     pass.extra.push_back(buffer);
   }
-  if (offload) start_offload(buffer);
   return buffer;
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  const auto* const data = static_cast<const std::byte*>(buffer->storage.data());
-  std::optional<Ticket> ticket = engine_->offload({data, buffer->bytes}, *buffer->stream);
-  if (!ticket) {
-    count_fallback("the host tier is full");
-    return;
-  }
-  buffer->ticket = std::move(*ticket);
+  if (!may_stay(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
-  step_.bytes_out += Bytes(buffer->bytes);
   out_window_.push(buffer, Bytes(buffer->bytes));
   release_overdue();
 }
 
+bool SessionCore::may_stay(SavedBuffer& buffer) {
+  Pass& pass = *buffer.pass;
+  buffer.before = pass.offloaded;
+  pass.offloaded += buffer.bytes;
+  // With other sizes than in the last step nobody knows where the tail begins.
+  if (buffer.id == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+  return buffer.id >= pass.tail.first;
+}
+
+bool SessionCore::copy_out(SavedBuffer& buffer) {
+  const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
+  std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
+  if (!ticket) {
+    note_no_room(buffer);
+    return false;
+  }
+  buffer.ticket = std::move(*ticket);
+  step_.bytes_out += Bytes(buffer.bytes);
+  return true;
+}
+
+void SessionCore::copy_what_stayed() {
+  out_window_.for_each([this](const WeakBuffer& each) {
+    if (const BufferRef buffer = each.lock(); buffer != nullptr && !buffer->ticket) {
+      (void)copy_out(*buffer);
+    }
+  });
+}
+
+void SessionCore::note_no_room(const SavedBuffer& buffer) {
+  const std::string problem = slab_->problem();
+  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be had");
+  if (std::exchange(warned_no_room_, true)) return;
+  const std::string what =
+      problem.empty()
+          ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
+                " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
+          : problem;
+  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(buffer.bytes)),
+             ", which stays on the device: ", what,
+             ". The session goes on; its report counts such buffers. Said once a session.");
+}
+
 void SessionCore::release_overdue() {
   while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
-    if (const BufferRef buffer = due->lock()) release(*buffer);
+    const BufferRef buffer = due->lock();
+    if (buffer == nullptr) continue;
+    buffer->in_window = false;
+    if (!buffer->ticket) {
+      // The tail is larger than in the last step, so less of it can stay.
+      buffer->pass->tail = {};
+      const bool copied = copy_out(*buffer);
+      copy_what_stayed();
+      if (!copied) continue;
+    }
+    release(*buffer);
   }
 }
 
 void SessionCore::release(SavedBuffer& buffer) {
-  buffer.in_window = false;
-  engine_->release(buffer.ticket, *buffer.stream);
-  device_->catch_up(*buffer.stream);
+  waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
+    engine_->release(buffer.ticket, *buffer.stream);
+    device_->catch_up(*buffer.stream);
+  });
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   let_go(buffer.bytes);
   if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);

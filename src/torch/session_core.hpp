@@ -6,9 +6,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "call_recorder.hpp"
 #include "interception.hpp"
-#include "op_recorder.hpp"
 #include "pass.hpp"
+#include "proof.hpp"
+#include "replay.hpp"
 #include "session_mutex.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
@@ -20,12 +22,15 @@
 #include "storage_pin.hpp"
 #include "tensor_window.hpp"
 #include "torch_device.hpp"
+#include "wait_times.hpp"
 
 namespace spillway {
 
-class SessionCore final : public Interceptor, public std::enable_shared_from_this<SessionCore> {
+class SessionCore final : public Interceptor,
+                          public CallListener,
+                          public std::enable_shared_from_this<SessionCore> {
  public:
-  explicit SessionCore(SessionOptions options);
+  SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device);
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
   ~SessionCore();
@@ -38,6 +43,7 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
   void use_plan(Plan plan);
+  void verify_next_step();
 
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
   [[nodiscard]] std::shared_ptr<const Plan> plan() const;
@@ -48,6 +54,10 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
   void drop(std::shared_ptr<SavedBuffer> buffer) noexcept;
 
+  // What the recorder tells.
+  int call_begins(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs) override;
+  void call_ended(int call, const std::vector<c10::IValue>& outputs) override;
+
  private:
   using BufferRef = std::shared_ptr<SavedBuffer>;
   using WeakBuffer = std::weak_ptr<SavedBuffer>;
@@ -56,15 +66,46 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   void begin_pass(PassKey key);
   [[nodiscard]] Pass& current_pass();
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
-  [[nodiscard]] BufferRef find_or_offload(const at::Tensor& tensor, int id, bool offload);
+  [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
+  [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
+                                     std::uint32_t version);
+  void note_first_save(Pass& pass);
   void diverge(Pass& pass);
   void start_offload(const BufferRef& buffer);
+  [[nodiscard]] bool may_stay(SavedBuffer& buffer);
+  [[nodiscard]] bool copy_out(SavedBuffer& buffer);
+  void copy_what_stayed();
+  void note_no_room(const SavedBuffer& buffer);
   void release_overdue();
   void release(SavedBuffer& buffer);
 
+  // Recompute, forward.
+  [[nodiscard]] const std::string& running_operator() const;
+  void attach(const BufferRef& buffer, ValueId value);
+  void keep_before_write(const Call& call);
+  void keep_if_changed(const Call& call);
+  void make_anchors(const Call& call);
+  void make_anchor(Pass& pass, const Call& call, std::size_t anchor);
+  void settle_awaited();
+  void settle(const BufferRef& buffer);
+  void hold_root(ValueId root, RecipeBook& book);
+  void let_go_root(ValueId root, RecipeBook& book);
+
+  // Recompute, backward.
+  void expect_replays(Pass& pass);
+  [[nodiscard]] at::Tensor remake(SavedBuffer& buffer, const TensorWindow& window);
+  void remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
+  [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
+  [[nodiscard]] c10::Storage storage_of(const Value& value);
+  void commit(const Replay::Job& job, RecipeBook& book);
+
   // Backward.
+  void drop_locked(BufferRef buffer);
+  void leave_book(SavedBuffer& buffer);
   void begin_backward(Pass& pass);
+  void remember_tail(const Pass& pass);
   void queue_reloads(Pass& pass);
+  void take_from_window(const BufferRef& buffer);
   void queue_next_pass();
   void bring_back(SavedBuffer& buffer);
   void reload_ahead();
@@ -74,8 +115,9 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   // Between steps.
   void finish_recording();
   void adopt_plan(Plan plan);
-  [[nodiscard]] std::shared_ptr<const ChunkLayout> layout_of(const ChunkProfile& chunk,
-                                                             const ChunkPlan& plan) const;
+  void finish_proof();
+  void lay_out();
+  [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   void hold(std::size_t bytes);
   void let_go(std::size_t bytes) { on_device_ -= bytes; }
@@ -99,11 +141,24 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
   std::thread::id thread_;  // That of the step.
   bool recording_ = false;
   bool record_next_ = true;
-  std::unique_ptr<OpRecorder> operators_;
+  bool proving_ = false;
+  bool prove_next_ = false;
+  CallRecorder recorder_;
+  std::shared_ptr<RecipeBook> book_;  // Of this step; null where nothing is recorded.
+  std::vector<CallTimes> times_;      // By call; of a step that is recorded.
+  std::vector<CallId> running_calls_;
+  std::vector<std::weak_ptr<SavedBuffer>> awaited_;
+  Proof proof_;
+  std::vector<std::string> demoted_;           // What was planned to be recomputed and cannot be.
+  SessionMutex replay_mutex_;                  // Taken before mutex_.
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
   bool explicit_passes_ = false;
   std::vector<PassKey> backward_order_;       // Of this step,
   std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
+
+  using Tails = std::vector<std::pair<PassKey, PassTail>>;
+  Tails tails_;       // Of this step: what backward found in the window,
+  Tails last_tails_;  // and of the one before: what to expect.
 
   OffloadWindow<WeakBuffer> out_window_;
   struct ReloadItem {
@@ -129,10 +184,15 @@ class SessionCore final : public Interceptor, public std::enable_shared_from_thi
     Bytes bytes_back;
     std::uint64_t used_in_place = 0;
     std::uint64_t late_reloads = 0;
+    std::uint64_t repeated_calls = 0;
+    Bytes bytes_remade;
+    ActionTotals stayed;
   };
   StepCounts step_;
   StepCounts last_step_;
   std::map<std::string, std::uint64_t> fallbacks_;
+  bool warned_no_room_ = false;
+  mutable WaitTimes waits_;
 };
 
 }  // namespace spillway

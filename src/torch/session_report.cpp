@@ -7,6 +7,11 @@
 #include <nlohmann/json.hpp>
 
 namespace spillway {
+namespace {
+
+double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
+
+}  // namespace
 
 std::string SessionReport::to_text() const {
   std::ostringstream out;
@@ -24,6 +29,20 @@ std::string SessionReport::to_text() const {
   out << "  last step              out " << to_string(bytes_out) << ", back "
       << to_string(bytes_back) << ", used in place " << used_in_place << ", late reloads "
       << late_reloads << "\n";
+  if (repeated_calls > 0) {
+    out << "  recomputed             " << to_string(bytes_remade) << " by " << repeated_calls
+        << " operators\n";
+  }
+  for (const std::string& each : demoted) out << "  not recomputed         " << each << "\n";
+  if (stayed.buffers > 0) {
+    out << "  backward at once       " << stayed.buffers << " buffers, " << to_string(stayed.bytes)
+        << " not copied out\n";
+  }
+  if (waits.step > 0) {
+    out << "  waited for copies      " << milliseconds(waits.release) << " ms to release, "
+        << milliseconds(waits.reload) << " ms to reload, " << milliseconds(waits.in_place)
+        << " ms for buffers used in place (step " << waits.step << ")\n";
+  }
   out << "  host memory            " << to_string(host_peak) << " at most\n";
   if (fallbacks.empty()) out << "  fallbacks              none\n";
   for (const auto& [reason, count] : fallbacks) {
@@ -52,6 +71,14 @@ std::string SessionReport::to_json() const {
   json["bytes_back"] = bytes_back.count();
   json["used_in_place"] = used_in_place;
   json["late_reloads"] = late_reloads;
+  json["repeated_calls"] = repeated_calls;
+  json["bytes_remade"] = bytes_remade.count();
+  json["demoted"] = demoted;
+  json["stayed"] = {{"buffers", stayed.buffers}, {"bytes", stayed.bytes.count()}};
+  json["waits"] = {{"step", waits.step},
+                   {"release_ns", waits.release.count()},
+                   {"reload_ns", waits.reload.count()},
+                   {"in_place_ns", waits.in_place.count()}};
   json["host_peak"] = host_peak.count();
   json["actions"] = nlohmann::ordered_json::object();
   for (const auto& [action, totals] : actions) {

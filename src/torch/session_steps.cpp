@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,18 @@
 #include "spillway/core/error.hpp"
 
 namespace spillway {
+namespace {
+
+/// Undefined, which no tensor has, for a name that is none.
+at::ScalarType dtype_named(const std::string& name) {
+  for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
+    const auto dtype = static_cast<at::ScalarType>(type);
+    if (name == c10::toString(dtype)) return dtype;
+  }
+  return at::ScalarType::Undefined;
+}
+
+}  // namespace
 
 void SessionCore::begin_step() {
   if (current_interceptor() != nullptr) {
@@ -22,24 +35,27 @@ void SessionCore::begin_step() {
                           "this session is within a step on another thread; use one session a "
                           "thread");
   }
-  if (options_.plan && plan_ == nullptr) {
-    // Its sites are not known before one pass was seen.
-    record_next_ = true;
-  }
   in_step_ = true;
   thread_ = std::this_thread::get_id();
   recording_ = std::exchange(record_next_, false);
   passes_.clear();
   explicit_passes_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
+  last_tails_ = std::exchange(tails_, {});
+  waits_.begin_step(steps_ + 1, recording_);
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
   device_->reset_peak();
-  if (recording_) {
-    operators_ = std::make_unique<OpRecorder>(*device_);
-    start_recording_scopes();
-    operators_->start();
+  bool recomputes = false;
+  for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
+  proving_ = std::exchange(prove_next_, false) && recomputes && !recording_;
+  if (recording_ || recomputes) {
+    book_ = std::make_shared<RecipeBook>(
+        [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
+        plan_ != nullptr && plan_->recompute_collectives);
+    if (recording_) start_recording_scopes();
+    recorder_.start();
   }
   (void)set_interceptor(this);
 }
@@ -50,9 +66,14 @@ void SessionCore::end_step() noexcept {
   in_step_ = false;
   if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
   ++steps_;
+  waits_.end_step();
   step_.device_peak = device_->peak();
+  if (thread_ == std::this_thread::get_id()) recorder_.stop();
+  settle_awaited();
+  awaited_.clear();
+  if (proving_) finish_proof();
+  proving_ = false;
   if (recording_) {
-    operators_->stop();
     stop_recording_scopes();
     recording_ = false;
     ++recorded_steps_;
@@ -66,8 +87,18 @@ void SessionCore::end_step() noexcept {
     for (const auto& pass : passes_) pass->record = nullptr;
   } else {
     last_step_ = step_;
+    for (const auto& pass : passes_) {
+      const bool whole = pass->layout == nullptr || pass->next_site >= pass->layout->sites.size();
+      if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
+    }
+  }
+  for (const auto& pass : passes_) {
+    for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
   }
   passes_.clear();
+  book_.reset();
+  times_.clear();
+  running_calls_.clear();
 }
 
 void SessionCore::finish_recording() {
@@ -80,10 +111,10 @@ void SessionCore::finish_recording() {
         !chunks.insert(pass->key.chunk).second) {
       continue;
     }
-    profile.chunks.push_back(pass->record->finish(pass->key.chunk, *operators_, *device_));
+    profile.chunks.push_back(
+        pass->record->finish(pass->key.chunk, pass->number, *book_, times_, *device_));
     profile.chunks.back().measured_peak = step_.device_peak;
   }
-  operators_.reset();
   if (profile.chunks.empty()) {
     record_next_ = true;  // Nothing was trained in this step.
     return;
@@ -91,54 +122,56 @@ void SessionCore::finish_recording() {
   find_layers(profile, options_.layers);
   profile.link = measure_link(device_->device(), *limited_tier_);
   profile_ = std::make_shared<const Profile>(std::move(profile));
+  if (options_.plan && !made_for(*options_.plan, *profile_)) {
+    count_fallback("the plan given was made for another structure than the one recorded");
+    options_.plan.reset();
+  }
   adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
 }
 
 void SessionCore::adopt_plan(Plan plan) {
-  if (plan.structure != structure_digest(*profile_)) {
-    throw InvalidArgument("plan",
-                          "the plan was made for another structure than the one recorded; make it "
-                          "anew with `spillway plan`");
-  }
-  layouts_.clear();
-  for (const ChunkPlan& chunk : plan.chunks) {
-    for (const ChunkProfile& recorded : profile_->chunks) {
-      if (recorded.chunk == chunk.chunk) layouts_[chunk.chunk] = layout_of(recorded, chunk);
-    }
-  }
+  tails_.clear();
   plan_ = std::make_shared<const Plan>(std::move(plan));
+  prove_next_ = true;
+  demoted_.clear();
+  lay_out();
 }
 
-std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkProfile& chunk,
-                                                          const ChunkPlan& plan) const {
+void SessionCore::lay_out() {
+  layouts_.clear();
+  for (const ChunkPlan& chunk : plan_->chunks) layouts_[chunk.chunk] = layout_of(chunk);
+}
+
+std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan) {
   auto layout = std::make_shared<ChunkLayout>();
-  for (const SiteProfile& site : chunk.sites) {
-    ChunkLayout::SiteShape shape;
-    shape.buffer = site.buffer;
-    shape.dimensions = site.sizes.size();
-    for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
-      if (site.dtype == c10::toString(static_cast<at::ScalarType>(type))) {
-        shape.dtype = static_cast<at::ScalarType>(type);
-      }
-    }
-    layout->sites.push_back(shape);
+  std::vector<at::ScalarType> dtypes;
+  for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));
+  for (std::size_t i = 0; i < plan.sites.kind.size(); ++i) {
+    const auto kind = static_cast<std::size_t>(plan.sites.kind[i]);
+    const auto dimensions = static_cast<std::size_t>(plan.sites.kinds[kind].dimensions);
+    layout->sites.push_back({plan.sites.buffer[i], dtypes[kind], dimensions});
   }
-  layout->offload.resize(chunk.buffers.size());
   for (const Decision& decision : plan.decisions) {
-    const auto id = static_cast<std::size_t>(decision.buffer);
-    const bool fixed = chunk.buffers[id].fixed != FixedReason::kNone;
-    layout->offload[id] = !fixed && decision.action.kind == ActionKind::kOffload;
+    layout->action.push_back(decision.action.kind);
+    layout->second.push_back(decision.second);
+    layout->held.push_back(decision.fixed == FixedReason::kHeldByCaller);
+    layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
   }
-  std::vector<bool> queued(chunk.buffers.size());
+  for (const Anchor& anchor : plan.anchors) {
+    layout->anchors.push_back({anchor.call, anchor.output, anchor.name, anchor.action.kind});
+    layout->action.push_back(anchor.action.kind);
+  }
+  layout->calls_before_first_save = plan.calls_before_first_save;
+  std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);
-    if (!layout->offload[place] || queued[place]) return;
+    if (layout->action[place] != ActionKind::kOffload || queued[place]) return;
     queued[place] = true;
     layout->reload_order.push_back(id);
   };
-  for (const int id : chunk.unpack_order) queue(id);
-  for (auto buffer = chunk.buffers.rbegin(); buffer != chunk.buffers.rend(); ++buffer) {
-    queue(buffer->id);  // What the recorded backward did not want comes last.
+  for (const int id : plan.need_order) queue(id);
+  for (auto id = static_cast<int>(layout->action.size()) - 1; id >= 0; --id) {
+    queue(id);  // What the recorded backward did not want comes last.
   }
   return layout;
 }
@@ -147,10 +180,19 @@ void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
   if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
   if (profile_ == nullptr) {
-    options_.plan = std::move(plan);
-    return;
+    record_next_ = false;  // Whether it fits is seen when it is carried out.
+  } else if (!made_for(plan, *profile_)) {
+    throw InvalidArgument("plan",
+                          "the plan was made for another structure than the one recorded; make it "
+                          "anew with `spillway plan`");
   }
+  options_.plan = plan;
   adopt_plan(std::move(plan));
+}
+
+void SessionCore::verify_next_step() {
+  const std::lock_guard lock(mutex_);
+  prove_next_ = true;
 }
 
 void SessionCore::record_next_step() {
@@ -160,7 +202,7 @@ void SessionCore::record_next_step() {
 
 bool SessionCore::next_step_records() const {
   const std::lock_guard lock(mutex_);
-  return record_next_ || (options_.plan && plan_ == nullptr);
+  return record_next_;
 }
 
 std::shared_ptr<const Profile> SessionCore::profile() const {
@@ -185,7 +227,13 @@ std::string short_scope(const std::string& scope) {
 }  // namespace
 
 SessionReport SessionCore::report() const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
+    lock.unlock();
+    const std::optional<WaitTotals> totals = waits_.read(*marks);
+    lock.lock();
+    waits_.keep(totals);
+  }
   SessionReport report;
   report.device = device_->torch_device().str();
   report.steps = steps_;
@@ -197,6 +245,8 @@ SessionReport SessionCore::report() const {
   report.bytes_back = last_step_.bytes_back;
   report.used_in_place = last_step_.used_in_place;
   report.late_reloads = last_step_.late_reloads;
+  report.stayed = last_step_.stayed;
+  report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
   if (plan_ == nullptr) return report;
@@ -214,8 +264,12 @@ SessionReport SessionCore::report() const {
   for (const auto& [key, totals] : scopes) {
     report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
   }
-  report.planned_reduction = report.actions["offload"].bytes;
-  if (report.actions["offload"].buffers == 0) report.actions.erase("offload");
+  for (const auto& [action, totals] : report.actions) {
+    if (action != to_string(ActionKind::kKeep)) report.planned_reduction += totals.bytes;
+  }
+  report.repeated_calls = last_step_.repeated_calls;
+  report.bytes_remade = last_step_.bytes_remade;
+  report.demoted = demoted_;
   const double reduced =
       static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);
   if (report.planned_reduction > Bytes(0)) {

@@ -17,6 +17,9 @@ class StoragePin {
   [[nodiscard]] bool is(const c10::StorageImpl* storage) const noexcept {
     return storage != nullptr && weak_._unsafe_get_target() == storage;
   }
+  [[nodiscard]] const c10::StorageImpl* address() const noexcept {
+    return weak_._unsafe_get_target();
+  }
   /// The storage if somebody still holds it; else null.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock() const noexcept { return weak_.lock(); }
 

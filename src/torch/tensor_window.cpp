@@ -38,6 +38,7 @@ TensorWindow::TensorWindow(const at::Tensor& tensor)
       strides_(tensor.strides().begin(), tensor.strides().end()),
       offset_(tensor.storage_offset()),
       keys_(tensor.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU),
+      device_(tensor.device()),
       version_(tensor.unsafeGetTensorImpl()->version_counter()),
       saved_version_(version_.current_version()) {}
 
@@ -45,6 +46,10 @@ at::Tensor TensorWindow::on(const c10::Storage& storage) const {
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys_, dtype_);
   impl->set_sizes_and_strides(sizes_, strides_, offset_);
   return at::Tensor(std::move(impl));
+}
+
+at::Tensor TensorWindow::without_memory() const {
+  return on({c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device_)});
 }
 
 void TensorWindow::require_unmodified() const {

@@ -18,11 +18,16 @@ class TensorWindow {
   /// A tensor without history that looks at `storage` as the original looked at its own.
   [[nodiscard]] at::Tensor on(const c10::Storage& storage) const;
 
+  /// A tensor of that shape on that device, of which only the shape may be read.
+  [[nodiscard]] at::Tensor without_memory() const;
+
   /// Errors: what autograd itself would throw if the tensor was changed in place since.
   void require_unmodified() const;
 
   [[nodiscard]] at::ScalarType dtype() const { return c10::typeMetaToScalarType(dtype_); }
   [[nodiscard]] std::uint32_t version() const { return saved_version_; }
+  /// Shared with the tensor: its version now.
+  [[nodiscard]] const c10::VariableVersion& counter() const { return version_; }
 
  private:
   caffe2::TypeMeta dtype_;
@@ -30,6 +35,7 @@ class TensorWindow {
   c10::SmallVector<std::int64_t, 5> strides_;
   std::int64_t offset_ = 0;
   c10::DispatchKeySet keys_;
+  c10::Device device_{c10::kCPU};
   c10::VariableVersion version_;  // Shared with the tensor and its views; holds no memory.
   std::uint32_t saved_version_ = 0;
 };

@@ -41,7 +41,11 @@ class TorchDevice {
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
 
+  /// A moment on current_stream(), or on `stream`, which it gave.
   [[nodiscard]] virtual TimeMark mark() = 0;
+  [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;
+  /// Never blocks.
+  [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;
   /// Blocks until both have happened.
   [[nodiscard]] virtual Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) = 0;
 

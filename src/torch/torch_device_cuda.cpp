@@ -43,10 +43,14 @@ class CudaTorchDevice final : public TorchDevice {
     return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
   }
 
-  [[nodiscard]] TimeMark mark() override {
+  [[nodiscard]] TimeMark mark() override { return mark_on(current_stream()); }
+  [[nodiscard]] TimeMark mark_on(Stream& stream) override {
     TimeMark mark{events_.take(), {}};
-    current_stream().record(*mark.event);
+    stream.record(*mark.event);
     return mark;
+  }
+  [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
+    return mark.event->query();
   }
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     to.event->synchronize();

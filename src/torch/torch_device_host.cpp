@@ -24,6 +24,8 @@ class HostTorchDevice final : public TorchDevice {
   }
 
   [[nodiscard]] TimeMark mark() override { return {nullptr, clock_.now()}; }
+  [[nodiscard]] TimeMark mark_on(Stream& /*stream*/) override { return mark(); }
+  [[nodiscard]] bool has_happened(const TimeMark& /*mark*/) const override { return true; }
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return to.host - from.host;
   }

@@ -29,20 +29,33 @@ def buffer(number, layer, scope, saver, producer, call, size):
         "release_order": -1,
         "first_unpack": -1,
         "last_unpack": -1,
-        "recipe": {"usable": False, "reason": "", "calls": [], "inputs": []},
+        "value": number,
+        "recipe": {"usable": True, "reason": ""},
     }
 
 
 def profile(layers):
     """Two buffers a layer: what attention made, and what the activation function saved."""
-    operators, buffers, sites = [], [], []
+    operators, values, buffers, sites = [], [], [], []
     for layer in range(layers):
         for scope, saver, producer in (
             (f"layers.{layer}.attention.core", "aten::_scaled_dot_product_flash_attention", "aten::mm"),
             (f"layers.{layer}.mlp.act", "aten::mul", "aten::silu"),
         ):
             number = len(buffers)
-            operators.append({"name": producer, "scope": scope, "layer": layer, "device_ns": 1000, "workspace": 0})
+            operators.append(
+                {
+                    "name": producer,
+                    "scope": scope,
+                    "layer": layer,
+                    "device_ns": 1000,
+                    "workspace": 0,
+                    "reads": [number - 1] if number else [],
+                    "makes": [number],
+                    "no_replay": "",
+                }
+            )
+            values.append({"size": (number + 1) * MIB, "call": number, "buffer": number, "lasting": False, "overwritten": False})
             buffers.append(buffer(number, layer, scope, saver, producer, number, (number + 1) * MIB))
             sites.append({"buffer": number, "dtype": "bfloat16", "sizes": [2 * MIB], "strides": [1], "offset": 0})
     chunk = {
@@ -54,12 +67,14 @@ def profile(layers):
         "theoretical_peak": 0,
         "measured_peak": 0,
         "operators": operators,
+        "values": values,
+        "calls_before_first_save": 1,
         "buffers": buffers,
         "sites": sites,
         "unpack_order": list(reversed(range(len(buffers)))),
     }
     return {
-        "schema": "spillway.profile/1",
+        "schema": "spillway.profile/2",
         "device": "a device",
         "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
         "layers": layers,
@@ -103,12 +118,21 @@ class Plan(OnFiles):
         self.assertIn(f"{out} is written", text)
         self.assertRegex(text, r"offload +3 +9\.0 MiB")
         plan = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(plan["schema"], "spillway.plan/1")
+        self.assertEqual(plan["schema"], "spillway.plan/2")
         decisions = plan["chunks"][0]["decisions"]
         self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
         self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")
-        self.assertEqual(plan["chunks"][0]["unpack_order"], [7, 6, 5, 4, 3, 2, 1, 0])
+        self.assertEqual(plan["chunks"][0]["sites"]["kinds"], [{"dtype": "bfloat16", "dimensions": 1}])
+        self.assertEqual(plan["chunks"][0]["sites"]["buffer"], list(range(8)))
+        self.assertEqual(plan["chunks"][0]["need_order"], [7, 6, 5, 4, 3, 2, 1, 0])
         self.assertEqual([each.name for each in self.folder.glob("plan*")], ["plan.json"])
+
+    def test_plans_what_replays_repeat_and_need(self):
+        rules = self.write("recompute.toml", '[[rule]]\nproducer = "aten::silu"\naction = "recompute"\n')
+        chunk = json.loads(self.ok("plan", "--profile", self.profile, "--rules", rules))["chunks"][0]
+        self.assertEqual([each["call"] for each in chunk["operators"]], [1, 3, 5, 7])
+        self.assertEqual(chunk["anchors"], [])
+        self.assertEqual(chunk["need_order"], [6, 7, 4, 5, 2, 3, 0, 1])
 
     def test_prints_json_without_a_file(self):
         text = self.ok("plan", "--profile", self.profile, "--rules", self.rules)

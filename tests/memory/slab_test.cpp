@@ -1,9 +1,13 @@
 #include "spillway/memory/slab.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/event_pool.hpp"
@@ -21,6 +25,14 @@ using namespace spillway::literals;
 using testing::error_text;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+/// Whether every page is there, touched by somebody.
+bool in_memory(const std::byte* data, Bytes size) {
+  std::vector<unsigned char> pages(size.count() / 4096);
+  if (::mincore(const_cast<std::byte*>(data), size.count(), pages.data()) != 0) return false;
+  return std::all_of(pages.begin(), pages.end(),
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
 
 class SlabTest : public ::testing::Test {
  protected:
@@ -212,6 +224,57 @@ TEST_F(SlabTest, AMachineThatCannotLockMemorySaysSoAndWhatWasLockedStaysUsable) 
   ASSERT_TRUE(lease);
   std::memset(lease->data(), 1, lease->size().count());
   EXPECT_FALSE(slab.allocate(1_B));
+  EXPECT_EQ(slab.problem(), text);
+}
+
+TEST_F(SlabTest, APartThatCannotBeLockedIsGivenBackWithWhatWasTouchedBehindIt) {
+  testing::FaultyDevice device(device_, {.failing_registration = 1});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
+  (void)error_text<OutOfMemory>([&] { slab.wait_until_prepared(); });
+  EXPECT_TRUE(in_memory(slab.base(), 2_MiB));
+  for (const Bytes offset : {2_MiB, 4_MiB, 6_MiB}) {
+    EXPECT_FALSE(in_memory(slab.base() + offset.count(), 2_MiB)) << to_string(offset);
+  }
+}
+
+/// Registers the first chunk only once the one behind it is in memory.
+class PatientDevice final : public testing::WrappingDevice {
+ public:
+  PatientDevice(Device& inner, Bytes chunk) : WrappingDevice(inner), chunk_(chunk) {}
+
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string name) override {
+    return inner().make_stream(std::move(name));
+  }
+  [[nodiscard]] std::unique_ptr<Event> make_event(Timing timing) override {
+    return inner().make_event(timing);
+  }
+  void synchronize() override { inner().synchronize(); }
+  void do_register(std::span<std::byte> memory) override {
+    if (!std::exchange(asked_, true)) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!seen_ && std::chrono::steady_clock::now() < deadline) {
+        seen_ = in_memory(memory.data() + memory.size(), chunk_);
+        std::this_thread::yield();
+      }
+    }
+    WrappingDevice::do_register(memory);
+  }
+
+  [[nodiscard]] bool seen() const { return seen_; }
+
+ private:
+  Bytes chunk_;
+  bool asked_ = false;
+  bool seen_ = false;
+};
+
+TEST_F(SlabTest, TouchesAChunkWhileTheOneBeforeItIsRegistered) {
+  PatientDevice device(device_, 2_MiB);
+  Slab slab(device, {.capacity = 8_MiB, .chunk = 2_MiB, .prepare = 8_MiB});
+  slab.wait_until_prepared();
+  EXPECT_TRUE(device.seen());
+  EXPECT_EQ(slab.usage().backed, 8_MiB);
+  EXPECT_EQ(slab.problem(), "");
 }
 
 TEST_F(SlabTest, AWaitingAllocationThatCannotBeBackedIsNoRoom) {

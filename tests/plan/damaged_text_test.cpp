@@ -83,7 +83,7 @@ TEST(DamagedText, OfRulesIsReadOrRefused) {
       "[[rule]]\nname = \"a\"\nscope = [\"layers.*\", \"b\"]\nlayers = \"0..1,-1\"\nmin_size = \"1 "
       "KiB\"\n"
       "module = [\"fc1\", \"act\"]\nfraction = 0.5\nskip = 10\naction = \"offload\"\nsecond = "
-      "\"recompute\"\n"
+      "\"keep\"\n"
       "[limits]\nhost = \"64 GiB\"\nahead = 1000\n";
   EXPECT_GT(read_damaged(own, 3000, read), 0);
   const std::string megatron =

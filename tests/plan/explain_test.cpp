@@ -67,6 +67,37 @@ TEST(ExplainedPlan, SaysWithTheProfileWhoMadeWhatAndHowFastItWas) {
   EXPECT_THAT(text, ContainsRegex("layers\\.0\\.\\.1\\.mlp\\.act +aten::mul +aten::mm +2 +"));
 }
 
+TEST(ExplainedPlan, ShowsWhatReplaysStartFrom) {
+  const Profile profile =
+      transformer_profile({.naming = testing::Naming::kLlama, .layers = 4, .casting_norms = true});
+  const Plan plan = plan_by(
+      profile,
+      "[[rule]]\nname = \"inputs\"\nlayers = \"1..2\"\ngroup_inputs = 1\naction = \"offload\"\n"
+      "[[rule]]\nlayers = \"1..2\"\naction = \"recompute\"\n[limits]\nhost = \"100 MiB\"");
+  for (const Profile* with : {static_cast<const Profile*>(nullptr), &profile}) {
+    const std::string text = explain(plan, with);
+    EXPECT_THAT(
+        text, HasSubstr("\nreplays of chunk 0: " + std::to_string(plan.chunks[0].operators.size()) +
+                        " operator calls recorded, 2 anchors, 128.0 MiB\n"));
+    EXPECT_THAT(text, ContainsRegex("scope +made by +anchors +bytes +action +why\n"));
+    EXPECT_THAT(text,
+                ContainsRegex("model\\.layers\\.0\\.\\.1 +aten::add +2 +128.0 MiB +offload +enters "
+                              "a recomputed layer; rule 1 \"inputs\" \\(r\\.toml:1\\)\n"));
+    EXPECT_THAT(text, ContainsRegex("\n  offload \\(anchors\\) +2 +128.0 MiB +[0-9.]+ %\n"));
+    EXPECT_THAT(
+        text, HasSubstr("  - one pass of each chunk offloads 132.0 MiB, more than [limits] host"));
+    EXPECT_THAT(text,
+                HasSubstr("  - 2 values are held as anchors (128.0 MiB), because replays start "
+                          "there\n"));
+  }
+  // Nothing is held for replays that start from saved buffers.
+  const std::string saved = explain(plan_by(transformer_profile({.layers = 2}), kRules));
+  EXPECT_THAT(saved, ContainsRegex(
+                         "replays of chunk 0: [0-9]+ operator calls recorded, 0 anchors, 0 B\n\n"));
+  const std::string nothing = explain(plan_by(transformer_profile({.layers = 2}), ""));
+  EXPECT_EQ(nothing.find("replays"), std::string::npos);
+}
+
 TEST(ExplainedPlan, RefusesAProfileOfAnotherStructure) {
   const Profile profile = transformer_profile({.layers = 2});
   const Profile other = transformer_profile({.layers = 3});
@@ -88,7 +119,7 @@ TEST(ExplainedPlan, ShowsPredictions) {
 
 TEST(ExplainedRules, ReadBackAsTheSameRules) {
   for (const char* text :
-       {"", kRules,
+       {"", kRules, "[[rule]]\naction = \"recompute\"\n[limits]\nrecompute_collectives = true",
         "[internevo]\ncpu_offloading = { enable = true, num_layers = 3 }\ncheckpoint = 0.5",
         "[internevo]\ncheckpoint = 0.9\nselective_checkpoint = true\nselective_checkpoint_offload "
         "= true\n"

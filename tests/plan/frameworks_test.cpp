@@ -66,6 +66,41 @@ TEST(InternEvo, OffloadsThenRecomputesThenKeepsLayers) {
   }
 }
 
+TEST(InternEvo, ReadsItsWordsFlatOrWithinTheModelAsItsOwnFilesHaveThem) {
+  const std::string flat =
+      "[internevo]\ncpu_offloading = { enable = true, num_layers = 3 }\nselective_checkpoint = "
+      "true\n"
+      "checkpoint = 0.5\nnum_chunks = 2\n";
+  const Rules wanted = translated(flat);
+  for (const char* text :
+       {"[internevo]\ncpu_offloading = { enable = true, num_layers = 3 }\n"
+        "selective_checkpoint = true\nmodel = { checkpoint = 0.5, num_chunks = 2 }\n",
+        "[internevo]\nselective_checkpoint = true\nnum_chunks = 2\n[internevo.model]\n"
+        "checkpoint = 0.5\ncpu_offloading = { enable = true, num_layers = 3 }\n",
+        "[internevo]\nmodel = { checkpoint = 0.5, num_chunks = 2, selective_checkpoint = true, "
+        "cpu_offloading = { enable = true, num_layers = 3 } }\n"}) {
+    EXPECT_EQ(to_toml(translated(text)), to_toml(wanted)) << text;
+  }
+}
+
+TEST(InternEvo, SaysWhichSettingsOfAModelItDoesNotRead) {
+  const Rules rules = translated(
+      "[internevo]\nmodel = { checkpoint = true, hidden_size = 4096, num_layers = 32, dtype = "
+      "\"torch.bfloat16\" }\nparallel = { zero1 = { size = 8 } }\n");
+  EXPECT_EQ(layers_by(rules, ActionKind::kRecompute), "0..15");
+  EXPECT_THAT(rules.notes,
+              ElementsAre("[internevo] says nothing about activations and is not read: parallel, "
+                          "model.dtype, model.hidden_size, model.num_layers"));
+  EXPECT_EQ(refused("[internevo]\nmodel = { chekpoint = true }"),
+            "[rules] m.toml:2:11: unknown key \"chekpoint\" in [internevo] model; did you mean "
+            "\"checkpoint\"?");
+  EXPECT_EQ(
+      refused("[internevo]\ncheckpoint = 0.5\nmodel = { checkpoint = true }"),
+      "[rules] m.toml:3:24: checkpoint is given in [internevo] and in its model; give it once");
+  EXPECT_EQ(refused("[internevo]\nmodel = { checkpoint = 7 }"),
+            "[rules] m.toml:2:24: checkpoint = 7 is impossible: it must be from 0 to 1");
+}
+
 TEST(InternEvo, KeepsTheInputsOfRecomputedLayers) {
   const Profile profile = transformer_profile({.layers = 4});
   const Plan plan =

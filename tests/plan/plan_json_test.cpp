@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
@@ -24,9 +26,29 @@ Plan small_plan() {
                    {"layers.0", "aten::mm", 1},
                    Bytes(20),
                    {ActionKind::kOffload, true, "file"},
-                   ActionKind::kRecompute,
+                   ActionKind::kKeep,
                    "rule 1 (r.toml:3)"};
-  plan.chunks.push_back({0, {keep, offload}, {1, 0, 1}});
+  Decision recompute{2,
+                     {"layers.1", "aten::mul", 0},
+                     Bytes(30),
+                     {ActionKind::kRecompute, false, ""},
+                     ActionKind::kOffload,
+                     "rule 2 (r.toml:7)"};
+  plan.recompute_collectives = true;
+  ChunkPlan& chunk = plan.chunks.emplace_back();
+  chunk.decisions = {keep, offload, recompute};
+  chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}};
+  chunk.calls_before_first_save = 3;
+  Anchor& anchor = chunk.anchors.emplace_back();
+  anchor.call = 5;
+  anchor.output = 1;
+  anchor.name = "aten::add";
+  anchor.scope = "layers.0";
+  anchor.bytes = Bytes(40);
+  anchor.action.kind = ActionKind::kOffload;
+  anchor.reason = "enters a recomputed layer";
+  chunk.operators = {{5, "aten::add"}, {7, "aten::mul"}};
+  chunk.need_order = {1, 3, 2, 0};
   return plan;
 }
 
@@ -39,7 +61,7 @@ TEST(PlanJson, GivesBackEveryField) {
 TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
   const Rules rules = parse_rules(
       "[[rule]]\nsaved_by = \"*aten*\"\nfraction = 0.5\naction = \"offload\"\nsecond = "
-      "\"recompute\"\n"
+      "\"keep\"\n"
       "[[rule]]\nlayers = \"0..1\"\naction = \"recompute\"\n[limits]\nhost = \"1 MiB\"",
       "r.toml");
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -47,6 +69,20 @@ TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
     const Plan plan = make_plan(testing::random_profile(random), rules);
     ASSERT_EQ(plan_from_json(to_json(plan), "plan.json"), plan) << "seed " << seed;
   }
+}
+
+TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
+  Plan plan = small_plan();
+  SiteTable& sites = plan.chunks[0].sites;
+  const std::string few = to_json(plan);
+  for (int i = 0; i < 3000; ++i) {
+    sites.kind.push_back(i % 2);
+    sites.buffer.push_back(i % 2);
+  }
+  const std::string many = to_json(plan);
+  EXPECT_EQ(plan_from_json(many, "plan.json"), plan);
+  EXPECT_LT(std::count(many.begin(), many.end(), '\n'), 80);
+  EXPECT_LT(many.size() - few.size(), 2 * 3000 * 2 + 300U);
 }
 
 struct Wrong {
@@ -58,15 +94,36 @@ struct Wrong {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const Wrong& each :
-       {Wrong{"spillway.plan/1", "spillway.profile/1",
-              "schema: \"spillway.plan/1\" wanted, found the text \"spillway.profile/1\""},
+       {Wrong{"spillway.plan/2", "spillway.profile/1",
+              "schema: \"spillway.plan/2\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/2", "spillway.plan/1",
+         "schema: \"spillway.plan/2\" wanted, found \"spillway.plan/1\": another version of "
+         "Spillway wrote it; make it anew with this one"},
+        {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
+         "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
+        {"\"buffer\":[0,1,1]", "\"buffer\":[0,1,-1]",
+         "chunks[0].sites.buffer[2]: there is no buffer -1; this chunk has 3"},
+        {"\"buffer\":[0,1,1]", "\"buffer\":[0,1]",
+         "chunks[0].sites.buffer: as many as in kind wanted: 3, found 2"},
+        {"\"dtype\":\"Float\",", "", "chunks[0].sites.kinds[1].dtype: missing"},
         {"\"kind\":\"keep\"", "\"kind\":\"kep\"",
          "chunks[0].decisions[0].action.kind: unknown word \"kep\"; did you mean \"keep\"?"},
-        {"\"second\":\"recompute\"", "\"second\":true",
-         "chunks[0].decisions[1].second: a text wanted, found true"},
+        {"\"second\":\"offload\"", "\"second\":true",
+         "chunks[0].decisions[2].second: a text wanted, found true"},
+        {"\"second\":\"offload\"", "\"second\":\"recompute\"",
+         "chunks[0].decisions[2].second: keep or offload wanted, found recompute"},
         {"\"buffer\":1,", "\"buffer\":0,",
          "chunks[0].decisions[1].buffer: 1, its place in the list, wanted, found 0"},
-        {"[1,0,1]", "[1,2]", "chunks[0].unpack_order[1]: there is no buffer 2; this chunk has 2"},
+        {"[1,3,2,0]", "[1,4]",
+         "chunks[0].need_order[1]: there is no buffer or anchor 4; this chunk has 4"},
+        {"\"call\":7,", "\"call\":5,", "chunks[0].operators[1].call: more than 5 wanted, found 5"},
+        {"\"call\":5,\"output\"", "\"call\":7,\"output\"",
+         "chunks[0].anchors[0].call: operators have no call 7 of aten::add"},
+        {"\"output\":1", "\"output\":-1",
+         "chunks[0].anchors[0].output: at least 0 wanted, found -1"},
+        {"\"kind\":\"offload\",\"shard\":false", "\"kind\":\"recompute\",\"shard\":false",
+         "chunks[0].anchors[0].action: an anchor is kept or offloaded, not recomputed"},
+        {"\"recompute_collectives\": true,", "", "recompute_collectives: missing"},
         {"\"kind\":\"offload\"", "\"kind\":\"recompute\"",
          "chunks[0].decisions[1].action: what is recomputed cannot be sharded"},
         {"\"host\":64", "\"hots\":64", "limits.hots: unknown field; did you mean \"host\"?"}}) {

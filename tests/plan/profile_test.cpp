@@ -1,5 +1,6 @@
 #include "spillway/plan/profile.hpp"
 
+#include <functional>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -25,8 +26,11 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 TEST(ProfileJson, GivesBackEveryModel) {
   for (const Naming naming : {Naming::kOwn, Naming::kLlama, Naming::kGpt2, Naming::kOwnExperts,
                               Naming::kMixtral, Naming::kQwenExperts}) {
-    const Profile profile = transformer_profile({.naming = naming, .layers = 3});
-    EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+    for (const bool casting : {false, true}) {
+      const Profile profile =
+          transformer_profile({.naming = naming, .layers = 3, .casting_norms = casting});
+      EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+    }
   }
   EXPECT_EQ(profile_from_json(to_json(Profile{}), "p.json"), Profile{});
 }
@@ -43,7 +47,7 @@ TEST(ProfileJson, GivesBackAnyProfile) {
 
 TEST(ProfileJson, HasLinesThatAPersonCanRead) {
   const std::string text = to_json(transformer_profile({.layers = 1}));
-  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/1\",\n \"device\": "), 0U) << text;
+  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/2\",\n \"device\": "), 0U) << text;
   std::size_t longest = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
@@ -69,9 +73,13 @@ struct Wrong {
 TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
   for (const Wrong& each : {
-           Wrong{"spillway.profile/1", "spillway.profile/2",
-                 "schema: \"spillway.profile/1\" wanted, found the text \"spillway.profile/2\""},
-           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/1\" wanted"},
+           Wrong{"spillway.profile/2", "spillway.plan/2",
+                 "schema: \"spillway.profile/2\" wanted, found the text \"spillway.plan/2\""},
+           {"spillway.profile/2", "spillway.profile/1",
+            "schema: \"spillway.profile/2\" wanted, found \"spillway.profile/1\": another version "
+            "of "
+            "Spillway wrote it; make it anew with this one"},
+           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/2\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
            {"\"pipeline_rank\": 0,", "", "pipeline_rank: missing"},
@@ -88,7 +96,7 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
            {"\"out\":55300000000.0", "\"out\":null", "link.out: a number wanted, found null"},
            {"\"device\": \"NVIDIA H200\"", "\"device\": [1]",
             "device: a text wanted, found a list"},
-           {"\"usable\":false", "\"usable\":0",
+           {"\"usable\":true", "\"usable\":0",
             "chunks[0].buffers[0].recipe.usable: true or false wanted, found the number 0"},
            {"\"size\": 67108864", "\"size\": -1",
             "chunks[0].buffers[0].size: a number of bytes wanted, found the number -1"},
@@ -107,6 +115,56 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
                   [&] { (void)profile_from_json(replaced(good, each.what, each.by), "p.json"); }),
               std::string("[profile] p.json: ") + each.text);
   }
+}
+
+// One layer with fused norms: operator 0 makes value 2 of values 0 and 1, operator 1 reads that and
+// a weight, value 3.
+TEST(ProfileJson, RefusesAGraphThatContradictsItself) {
+  struct Contradiction {
+    std::function<void(ChunkProfile&)> change;
+    const char* text;
+  };
+  const std::vector<Contradiction> contradictions = {
+      {[](ChunkProfile& chunk) { chunk.operators[1].reads[0] = 999; },
+       "operators[1].reads[0]: there is no value 999; this chunk has 34"},
+      {[](ChunkProfile& chunk) { chunk.operators[1].makes.push_back(-1); },
+       "operators[1].makes[2]: there is no value -1; this chunk has 34"},
+      {[](ChunkProfile& chunk) { chunk.operators[1].reads[0] = 4; },
+       "operators[1].reads[0]: value 4 is made by operator 1, which does not come before"},
+      {[](ChunkProfile& chunk) { chunk.operators[0].makes.push_back(4); },
+       "operators[0].makes[1]: value 4 does not say that this operator makes it"},
+      {[](ChunkProfile& chunk) { chunk.operators[0].makes.clear(); },
+       "values[2].call: operator 0 does not make it"},
+      {[](ChunkProfile& chunk) { chunk.values[2].call = 99; },
+       "values[2].call: there is no operator 99; this chunk has 17"},
+      {[](ChunkProfile& chunk) { chunk.values[2].lasting = true; },
+       "values[2].lasting: only what came from outside of the pass lasts, and an operator made "
+       "this"},
+      {[](ChunkProfile& chunk) { chunk.values[2].buffer = 26; },
+       "values[2].buffer: there is no buffer 26; this chunk has 26"},
+      {[](ChunkProfile& chunk) { chunk.values[2].buffer = 1; },
+       "values[2].buffer: buffer 1 does not say that it holds it"},
+      {[](ChunkProfile& chunk) {
+         chunk.values[6].buffer = -1;
+         chunk.buffers[3].value = 34;
+       },
+       "buffers[3].value: there is no value 34; this chunk has 34"},
+  };
+  for (const Contradiction& each : contradictions) {
+    Profile profile = transformer_profile({.layers = 1});
+    each.change(profile.chunks[0]);
+    EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+              std::string("[profile] p.json: chunks[0].") + each.text);
+  }
+}
+
+TEST(ProfileJson, TakesTwoBuffersThatHoldTheSameValue) {
+  Profile profile = transformer_profile({.layers = 1});
+  profile.chunks[0].values[4].buffer = -1;
+  for (BufferProfile& buffer : profile.chunks[0].buffers) {
+    if (buffer.value == 4) buffer.value = profile.chunks[0].buffers[0].value;
+  }
+  EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
 }
 
 TEST(ProfileJson, RefusesTextThatIsNotADocument) {
@@ -138,7 +196,7 @@ TEST(ProfileJson, WantsTheFirstSaveToBeThatOfThePosition) {
             "position");
 }
 
-TEST(StructureDigest, KnowsPositionsAndNothingElse) {
+TEST(StructureDigest, KnowsPositionsAndSitesAndNothingElse) {
   const Profile profile = transformer_profile({.layers = 2});
   const std::string digest = structure_digest(profile);
   EXPECT_EQ(digest.size(), 16U);
@@ -150,6 +208,12 @@ TEST(StructureDigest, KnowsPositionsAndNothingElse) {
   EXPECT_NE(structure_digest(changed), digest);
   changed = profile;
   changed.chunks[0].chunk = 1;
+  EXPECT_NE(structure_digest(changed), digest);
+  changed = profile;
+  changed.chunks[0].sites[3].dtype = "Double";
+  EXPECT_NE(structure_digest(changed), digest);
+  changed = profile;
+  changed.chunks[0].sites[3].sizes.push_back(1);
   EXPECT_NE(structure_digest(changed), digest);
 }
 

@@ -34,7 +34,7 @@ min_elements = 1000
 action = "offload"
 tier = "file"
 shard = true
-second = "recompute"
+second = "keep"
 skip = "3 MiB"
 fraction = 0.5
 
@@ -43,6 +43,7 @@ host = "64 GiB"
 in_flight = "1 GiB"
 ahead = "512 MiB"
 min_size = 4096
+recompute_collectives = true
 )",
                                   "memory.toml");
   Rule wanted;
@@ -59,10 +60,11 @@ min_size = 4096
   wanted.max_size = 2_GiB;
   wanted.min_elements = 1000;
   wanted.action = {ActionKind::kOffload, true, "file"};
-  wanted.second = ActionKind::kRecompute;
+  wanted.second = ActionKind::kKeep;
   wanted.skip = 3_MiB;
   wanted.fraction = 0.5;
   wanted.place = {"memory.toml", 2, 1};
+  EXPECT_TRUE(rules.recompute_collectives);
   ASSERT_EQ(rules.rules.size(), 1U);
   EXPECT_EQ(rules.rules[0], wanted);
   EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB}));
@@ -139,6 +141,9 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "3:10: second = 'keep' is impossible: it is what to do when the action is not "
             "possible, so "
             "it must differ"},
+           {"[[rule]]\naction = \"offload\"\nsecond = \"recompute\"",
+            "3:10: second = 'recompute' is impossible: when the action proves impossible it is too "
+            "late to record what recomputing needs; write \"keep\" or \"offload\""},
            {"[[rule]]\naction = \"recompute\"\nshard = true",
             "3:9: shard = true is impossible: what is recomputed is held by nobody, so there is "
             "nothing "

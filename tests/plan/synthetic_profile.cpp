@@ -106,61 +106,84 @@ Names names_of(Naming naming) {
 
 /// A tensor on its way through the forward pass.
 struct Value {
+  int id = -1;  // In the graph.
   Producer producer;
   std::vector<std::int64_t> sizes;
-  int buffer = -1;  // Once saved.
+  std::uint64_t element = kElement;
+
+  [[nodiscard]] std::uint64_t bytes() const {
+    std::uint64_t bytes = element;
+    for (const std::int64_t size : sizes) bytes *= static_cast<std::uint64_t>(size);
+    return bytes;
+  }
 };
 using ValueRef = std::shared_ptr<Value>;
 
 /// Runs a forward pass on paper.
 class Recorder {
  public:
-  explicit Recorder(ChunkProfile& chunk) : chunk_(chunk) {}
+  Recorder(ChunkProfile& chunk, bool casting_norms)
+      : chunk_(chunk), casting_norms_(casting_norms) {}
 
   void enter_layer(int layer) { layer_ = layer; }
 
   [[nodiscard]] ValueRef make(const std::string& op, const std::string& scope,
-                              std::vector<std::int64_t> sizes) {
+                              const std::vector<ValueRef>& inputs, std::vector<std::int64_t> sizes,
+                              std::uint64_t element = kElement) {
     const std::int64_t elements =
         std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-    chunk_.operators.push_back({op, scope, layer_, 1000 + elements / 1000, Bytes(0)});
-    chunk_.forward_ns += chunk_.operators.back().device_ns;
-    const int call = static_cast<int>(chunk_.operators.size()) - 1;
-    return std::make_shared<Value>(Value{{op, scope, layer_, call}, std::move(sizes), -1});
+    OperatorProfile call{op, scope, layer_, 1000 + elements / 1000, Bytes(0), {}, {}, ""};
+    for (const ValueRef& input : inputs) call.reads.push_back(input->id);
+    chunk_.operators.push_back(std::move(call));
+    return also(std::move(sizes), element);
   }
 
-  /// A second output of the last call.
-  [[nodiscard]] ValueRef also(std::vector<std::int64_t> sizes) {
-    const OperatorProfile& last = chunk_.operators.back();
+  /// Another output of the last call.
+  [[nodiscard]] ValueRef also(std::vector<std::int64_t> sizes, std::uint64_t element = kElement) {
+    OperatorProfile& last = chunk_.operators.back();
     const int call = static_cast<int>(chunk_.operators.size()) - 1;
-    return std::make_shared<Value>(
-        Value{{last.name, last.scope, layer_, call}, std::move(sizes), -1});
+    ValueRef value =
+        add_value({-1, {last.name, last.scope, layer_, call}, std::move(sizes), element});
+    last.makes.push_back(value->id);
+    return value;
+  }
+
+  /// What stays: a weight, the batch.
+  [[nodiscard]] ValueRef lasting(std::vector<std::int64_t> sizes) {
+    ValueRef value = add_value({-1, {}, std::move(sizes), kElement});
+    chunk_.values.back().lasting = true;
+    return value;
   }
 
   void save(const ValueRef& value, const std::string& op, const std::string& scope) {
-    if (value->buffer < 0) value->buffer = add_buffer(*value, op, scope, FixedReason::kNone);
-    BufferProfile& buffer = chunk_.buffers[static_cast<std::size_t>(value->buffer)];
+    int& id = chunk_.values[static_cast<std::size_t>(value->id)].buffer;
+    if (id < 0) id = add_buffer(*value, op, scope);
+    BufferProfile& buffer = chunk_.buffers[static_cast<std::size_t>(id)];
     if (buffer.saves.back() != Save{op, scope}) buffer.saves.push_back({op, scope});
-    add_site(value->buffer, value->sizes);
-    order_.push_back(value->buffer);
+    chunk_.sites.push_back({id, "bfloat16", value->sizes, {value->sizes.back(), 1}, 0});
+    order_.push_back(id);
   }
+
+  /// How long the last call took, beyond reading and writing.
+  void computes(std::int64_t flops) { chunk_.operators.back().device_ns += flops / 600'000; }
 
   [[nodiscard]] ValueRef linear(const ValueRef& input, const std::string& scope,
                                 std::int64_t width) {
-    ValueRef output = make("aten::mm", scope, {input->sizes[0], width});
+    const ValueRef weight = lasting({input->sizes[1], width});
+    ValueRef output = make("aten::mm", scope, {input, weight}, {input->sizes[0], width});
+    computes(2 * input->sizes[0] * input->sizes[1] * width);
     save(input, "aten::mm", scope);
-    const Value weight{{}, {input->sizes[1], width}, -1};
-    const int id = add_buffer(weight, "aten::mm", scope, FixedReason::kParameter);
-    add_site(id, weight.sizes);
-    order_.push_back(id);
+    save(weight, "aten::mm", scope);
     return output;
   }
 
   [[nodiscard]] ValueRef norm(const ValueRef& input, const std::string& scope) {
-    ValueRef output = make("aten::_fused_rms_norm", scope, input->sizes);
+    if (casting_norms_) return casting_norm(input, scope);
+    const std::string op = "aten::_fused_rms_norm";
+    ValueRef output = make(op, scope, {input, lasting({1, input->sizes[1]})}, input->sizes);
     const ValueRef scale = also({input->sizes[0], 1});
-    save(input, "aten::_fused_rms_norm", scope);
-    save(scale, "aten::_fused_rms_norm", scope);
+    save(input, op, scope);
+    save(scale, op, scope);
     return output;
   }
 
@@ -173,6 +196,7 @@ class Recorder {
       buffer.last_unpack = place;
       chunk_.unpack_order.push_back(id);
     }
+    for (const OperatorProfile& call : chunk_.operators) chunk_.forward_ns += call.device_ns;
     for (BufferProfile& buffer : chunk_.buffers) {
       buffer.release_order = static_cast<int>(chunk_.buffers.size()) - 1 - buffer.id;
       if (buffer.fixed == FixedReason::kNone) chunk_.theoretical_peak += buffer.size;
@@ -182,28 +206,56 @@ class Recorder {
   }
 
  private:
-  int add_buffer(const Value& value, const std::string& op, const std::string& scope,
-                 FixedReason fixed) {
+  /// As Hugging Face's models write it: what is saved is the copy in fp32, not what came in.
+  [[nodiscard]] ValueRef casting_norm(const ValueRef& input, const std::string& scope) {
+    constexpr std::uint64_t kFloat = 4;
+    const std::vector<std::int64_t> one_each = {input->sizes[0], 1};
+    const ValueRef wide = make("aten::_to_copy", scope, {input}, input->sizes, kFloat);
+    const ValueRef square = make("aten::pow", scope, {wide}, input->sizes, kFloat);
+    save(wide, "aten::pow", scope);
+    const ValueRef mean = make("aten::mean", scope, {square}, one_each, kFloat);
+    const ValueRef shifted = make("aten::add", scope, {mean}, one_each, kFloat);
+    const ValueRef scale = make("aten::rsqrt", scope, {shifted}, one_each, kFloat);
+    save(scale, "aten::rsqrt", scope);
+    const ValueRef scaled = make("aten::mul", scope, {wide, scale}, input->sizes, kFloat);
+    save(wide, "aten::mul", scope);
+    save(scale, "aten::mul", scope);
+    const ValueRef narrow = make("aten::_to_copy", scope, {scaled}, input->sizes);
+    const ValueRef weight = lasting({1, input->sizes[1]});
+    ValueRef output = make("aten::mul", scope, {weight, narrow}, input->sizes);
+    save(weight, "aten::mul", scope);
+    save(narrow, "aten::mul", scope);
+    return output;
+  }
+
+  ValueRef add_value(Value value) {
+    value.id = static_cast<int>(chunk_.values.size());
+    chunk_.values.push_back({.size = Bytes(value.bytes()), .call = value.producer.call});
+    return std::make_shared<Value>(std::move(value));
+  }
+
+  int add_buffer(const Value& value, const std::string& op, const std::string& scope) {
     BufferProfile buffer;
     buffer.id = static_cast<int>(chunk_.buffers.size());
-    std::uint64_t bytes = kElement;
-    for (const std::int64_t size : value.sizes) bytes *= static_cast<std::uint64_t>(size);
-    buffer.size = Bytes(bytes);
+    buffer.size = Bytes(value.bytes());
     buffer.position = {scope, op, ordinals_[{scope, op}]++};
     buffer.layer = layer_;
     buffer.producer = value.producer;
     buffer.saves = {{op, scope}};
-    buffer.fixed = fixed == FixedReason::kNone && bytes < kSmall ? FixedReason::kSmall : fixed;
-    buffer.recipe.reason = "not recorded";
+    buffer.value = value.id;
+    buffer.recipe.usable = value.producer.call >= 0;
+    if (!buffer.recipe.usable) {
+      buffer.fixed = FixedReason::kParameter;
+      buffer.recipe.reason = "it came from outside of the pass";
+    } else if (value.bytes() < kSmall) {
+      buffer.fixed = FixedReason::kSmall;
+    }
     chunk_.buffers.push_back(buffer);
     return buffer.id;
   }
 
-  void add_site(int buffer, const std::vector<std::int64_t>& sizes) {
-    chunk_.sites.push_back({buffer, "bfloat16", sizes, {sizes.back(), 1}, 0});
-  }
-
   ChunkProfile& chunk_;
+  bool casting_norms_;
   int layer_ = -1;
   std::vector<int> order_;
   std::map<std::pair<std::string, std::string>, int> ordinals_;
@@ -214,17 +266,35 @@ class Model {
   Model(const ModelSize& size, Recorder& recorder)
       : size_(size), names_(names_of(size.naming)), recorder_(recorder) {}
 
+  /// What enters the first layer of the model; with rotary positions, which all layers use.
   [[nodiscard]] ValueRef embedding() {
-    return recorder_.make("aten::embedding", "embedding", {size_.tokens, size_.hidden});
+    const std::vector<std::int64_t> sizes = {size_.tokens, size_.hidden};
+    const ValueRef tokens = recorder_.lasting({size_.tokens, 1});
+    return recorder_.make("aten::embedding", "embedding",
+                          {recorder_.lasting({32000, size_.hidden}), tokens}, sizes);
+  }
+
+  /// What enters a chunk that is not the first.
+  [[nodiscard]] ValueRef received() { return recorder_.lasting({size_.tokens, size_.hidden}); }
+
+  void positions() {
+    if (!size_.casting_norms) return;
+    const std::vector<std::int64_t> sizes = {size_.tokens, 128};
+    const ValueRef angles =
+        recorder_.make("aten::bmm", "model.rotary_emb", {recorder_.lasting({1, 64})}, sizes);
+    cos_ = recorder_.make("aten::cos", "model.rotary_emb", {angles}, sizes);
+    sin_ = recorder_.make("aten::sin", "model.rotary_emb", {angles}, sizes);
   }
 
   [[nodiscard]] ValueRef layer(int number, const ValueRef& input) {
     recorder_.enter_layer(number);
     layer_ = names_.layers + "." + std::to_string(number);
-    const ValueRef middle = add(input, attention(recorder_.norm(input, in(names_.attn_norm))));
+    const ValueRef middle = residual(input, attention(recorder_.norm(input, in(names_.attn_norm))),
+                                     names_.proj, "attn.resid_dropout");
     const ValueRef normed = recorder_.norm(middle, in(names_.mlp_norm));
     const bool dense = !names_.fc1.empty() && size_.naming != Naming::kOwnExperts;
-    ValueRef output = add(middle, dense ? mlp(normed) : experts(normed));
+    ValueRef output =
+        residual(middle, dense ? mlp(normed) : experts(normed), names_.fc2, "mlp.dropout");
     recorder_.enter_layer(-1);
     return output;
   }
@@ -238,8 +308,31 @@ class Model {
     return part.empty() ? layer_ : layer_ + "." + part;
   }
 
-  [[nodiscard]] ValueRef add(const ValueRef& a, const ValueRef& /*b*/) {
-    return recorder_.make("aten::add", layer_, a->sizes);
+  /// Own models add where they project; others in the layer, with dropout in modules of its own.
+  [[nodiscard]] ValueRef residual(const ValueRef& stream, ValueRef added, const std::string& part,
+                                  const std::string& dropout) {
+    const bool own = size_.naming == Naming::kOwn || size_.naming == Naming::kOwnExperts;
+    if (size_.dropout) {
+      const std::string scope = in(own ? part : dropout);
+      const ValueRef dropped = recorder_.make("aten::native_dropout", scope, {added}, added->sizes);
+      recorder_.save(recorder_.also(added->sizes, 1), "aten::native_dropout", scope);
+      added = dropped;
+    }
+    return recorder_.make("aten::add", own ? in(part) : layer_, {stream, added}, stream->sizes);
+  }
+
+  /// Saves the angles only: they want no gradient.
+  [[nodiscard]] ValueRef rotated(const ValueRef& input) {
+    if (cos_ == nullptr) return input;
+    const std::string scope = in(names_.core);
+    const ValueRef straight = recorder_.make("aten::mul", scope, {input, cos_}, input->sizes);
+    recorder_.save(cos_, "aten::mul", scope);
+    const ValueRef half =
+        recorder_.make("aten::neg", scope, {input}, {input->sizes[0], input->sizes[1] / 2});
+    const ValueRef turned = recorder_.make("aten::cat", scope, {half, input}, input->sizes);
+    const ValueRef crosswise = recorder_.make("aten::mul", scope, {turned, sin_}, input->sizes);
+    recorder_.save(sin_, "aten::mul", scope);
+    return recorder_.make("aten::add", scope, {straight, crosswise}, input->sizes);
   }
 
   [[nodiscard]] ValueRef attention(const ValueRef& input) {
@@ -249,7 +342,9 @@ class Model {
       qkv.push_back(recorder_.linear(input, in(name), width));
     }
     const std::string op = "aten::_scaled_dot_product_flash_attention";
-    const ValueRef output = recorder_.make(op, in(names_.core), input->sizes);
+    for (const std::size_t each : {0U, 1U}) qkv[each] = rotated(qkv[each]);
+    const ValueRef output = recorder_.make(op, in(names_.core), qkv, input->sizes);
+    recorder_.computes(2 * size_.tokens * size_.tokens * size_.hidden);
     const ValueRef log_sum = recorder_.also({size_.tokens, 32});
     for (const ValueRef& each : qkv) recorder_.save(each, op, in(names_.core));
     recorder_.save(output, op, in(names_.core));
@@ -268,9 +363,9 @@ class Model {
                                const std::string& product_scope, const std::string& down_scope) {
     const ValueRef gate = recorder_.linear(input, gate_scope, size_.ffn);
     const ValueRef up = recorder_.linear(input, up_scope, size_.ffn);
-    const ValueRef active = recorder_.make("aten::silu", act_scope, gate->sizes);
+    const ValueRef active = recorder_.make("aten::silu", act_scope, {gate}, gate->sizes);
     recorder_.save(gate, "aten::silu", act_scope);
-    const ValueRef product = recorder_.make("aten::mul", product_scope, gate->sizes);
+    const ValueRef product = recorder_.make("aten::mul", product_scope, {active, up}, gate->sizes);
     recorder_.save(active, "aten::mul", product_scope);
     recorder_.save(up, "aten::mul", product_scope);
     return recorder_.linear(product, down_scope, size_.hidden);
@@ -282,23 +377,25 @@ class Model {
     ValueRef output = input;
     if (size_.naming == Naming::kOwnExperts) {
       const std::string experts = mlp + ".experts.";
-      const ValueRef sent = recorder_.make("aten::index", mlp, input->sizes);
+      const ValueRef sent = recorder_.make("aten::index", mlp, {input}, input->sizes);
       output = gated(sent, experts + "fc1", experts + "fc1", experts + "act", experts + "act",
                      experts + "fc2");
     } else {
       const bool mixtral = size_.naming == Naming::kMixtral;
       for (int i = 0; i < size_.experts; ++i) {
         const std::string expert = mlp + ".experts." + std::to_string(i);
-        const ValueRef sent = recorder_.make("aten::index", mlp, input->sizes);
-        output = gated(sent, expert + (mixtral ? ".w1" : ".gate_proj"),
-                       expert + (mixtral ? ".w3" : ".up_proj"), expert + ".act_fn", expert,
-                       expert + (mixtral ? ".w2" : ".down_proj"));
+        const ValueRef sent = recorder_.make("aten::index", mlp, {input}, input->sizes);
+        const ValueRef made = gated(sent, expert + (mixtral ? ".w1" : ".gate_proj"),
+                                    expert + (mixtral ? ".w3" : ".up_proj"), expert + ".act_fn",
+                                    expert, expert + (mixtral ? ".w2" : ".down_proj"));
+        output = recorder_.make("aten::index_add", mlp, {output, made}, output->sizes);
       }
     }
     if (!names_.shared.empty()) {
       const std::string shared = in(names_.shared);
-      output = gated(input, shared + ".gate_proj", shared + ".up_proj", shared + ".act_fn", shared,
-                     shared + ".down_proj");
+      const ValueRef made = gated(input, shared + ".gate_proj", shared + ".up_proj",
+                                  shared + ".act_fn", shared, shared + ".down_proj");
+      output = recorder_.make("aten::add", mlp, {output, made}, output->sizes);
     }
     return output;
   }
@@ -307,85 +404,9 @@ class Model {
   Names names_;
   Recorder& recorder_;
   std::string layer_;
+  ValueRef cos_;
+  ValueRef sin_;
 };
-
-std::string random_text(std::mt19937_64& random) {
-  static const std::vector<std::string> kPieces = {"layers.", "3",  ".mlp", "aten::mm", "",
-                                                   " ",       "\"", "\\",   "\n",       "\t",
-                                                   "\x01",    "ü",  "层",   "*",        "a"};
-  std::string text;
-  for (std::uint64_t i = random() % 6; i > 0; --i) text += kPieces[random() % kPieces.size()];
-  return text;
-}
-
-int below(std::mt19937_64& random, std::size_t count) {
-  return static_cast<int>(random() % std::max<std::size_t>(count, 1));
-}
-
-/// `low` to a large number, small ones often.
-std::int64_t random_number(std::mt19937_64& random, std::int64_t low) {
-  const auto number = static_cast<std::int64_t>(random() >> (1 + random() % 63));
-  return std::max(low, random() % 4 == 0 ? low : number);
-}
-
-std::vector<int> random_indices(std::mt19937_64& random, std::size_t count) {
-  std::vector<int> indices;
-  if (count == 0) return indices;
-  for (std::uint64_t i = random() % 4; i > 0; --i) indices.push_back(below(random, count));
-  return indices;
-}
-
-BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t buffers,
-                            std::size_t operators, std::size_t unpacks) {
-  BufferProfile buffer;
-  buffer.id = id;
-  buffer.size = Bytes(random() >> (random() % 64));
-  buffer.position = {random_text(random), random_text(random), below(random, 9)};
-  buffer.layer = below(random, 5) - 1;
-  buffer.producer = {random_text(random), random_text(random), below(random, 5) - 1, -1};
-  if (operators > 0 && random() % 2 == 0) buffer.producer.call = below(random, operators);
-  buffer.saves = {{buffer.position.saver, buffer.position.scope}};
-  if (random() % 2 == 0) buffer.saves.push_back({random_text(random), random_text(random)});
-  buffer.fixed = static_cast<FixedReason>(random() % 7);
-  buffer.release_order = below(random, 9) - 1;
-  if (unpacks > 0 && random() % 2 == 0) buffer.first_unpack = below(random, unpacks);
-  if (unpacks > 0 && random() % 2 == 0) buffer.last_unpack = below(random, unpacks);
-  buffer.recipe = {random() % 2 == 0, random_text(random), random_indices(random, operators),
-                   random_indices(random, buffers)};
-  return buffer;
-}
-
-ChunkProfile random_chunk(std::mt19937_64& random, int number) {
-  ChunkProfile chunk;
-  chunk.chunk = number;
-  chunk.first_layer = below(random, 9);
-  chunk.layers = below(random, 9);
-  for (std::uint64_t i = random() % 5; i > 0; --i) {
-    chunk.operators.push_back({random_text(random), random_text(random), below(random, 5) - 1,
-                               random_number(random, 0), Bytes(random())});
-  }
-  const std::size_t buffers = random() % 6;
-  if (buffers > 0) {
-    for (std::uint64_t i = random() % 9; i > 0; --i) {
-      chunk.unpack_order.push_back(below(random, buffers));
-    }
-  }
-  for (std::size_t i = 0; i < buffers; ++i) {
-    chunk.buffers.push_back(random_buffer(random, static_cast<int>(i), buffers,
-                                          chunk.operators.size(), chunk.unpack_order.size()));
-    SiteProfile site{static_cast<int>(i), random_text(random), {}, {}, random_number(random, 0)};
-    for (std::uint64_t d = random() % 4; d > 0; --d) {
-      site.sizes.push_back(random_number(random, 0));
-      site.strides.push_back(random_number(random, -5));
-    }
-    chunk.sites.push_back(std::move(site));
-  }
-  chunk.forward_ns = random_number(random, 0);
-  chunk.backward_ns = random_number(random, 0);
-  chunk.theoretical_peak = Bytes(random());
-  chunk.measured_peak = Bytes(random());
-  return chunk;
-}
 
 }  // namespace
 
@@ -402,9 +423,10 @@ Profile chunked_profile(const ModelSize& size, int chunks) {
     chunk.chunk = i;
     chunk.first_layer = i * size.layers;
     chunk.layers = size.layers;
-    Recorder recorder(chunk);
+    Recorder recorder(chunk, size.casting_norms);
     Model model(size, recorder);
-    ValueRef hidden = model.embedding();
+    model.positions();
+    ValueRef hidden = i == 0 ? model.embedding() : model.received();
     for (int layer = 0; layer < size.layers; ++layer) {
       hidden = model.layer(chunk.first_layer + layer, hidden);
     }
@@ -415,31 +437,21 @@ Profile chunked_profile(const ModelSize& size, int chunks) {
   return profile;
 }
 
-Profile random_profile(std::mt19937_64& random) {
-  std::uniform_real_distribution<double> speed(0, 1e12);
-  Profile profile;
-  profile.device = random_text(random);
-  profile.link = {speed(random), 0, 1.0 / 3, 1e-300 * speed(random)};
-  profile.layers = below(random, 99);
-  profile.layer_scope = random_text(random);
-  profile.pipeline_rank = below(random, 9);
-  const int chunks = below(random, 4);
-  for (int i = 0; i < chunks; ++i) profile.chunks.push_back(random_chunk(random, i));
-  return profile;
-}
-
 Profile plain_profile(const std::vector<std::uint64_t>& sizes) {
   Profile profile;
   ChunkProfile& chunk = profile.chunks.emplace_back();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int id = static_cast<int>(i);
-    chunk.operators.push_back({"aten::make", "", -1, 1, Bytes(0)});
+    chunk.operators.push_back({"aten::make", "", -1, 1, Bytes(0), {}, {id}, ""});
+    chunk.values.push_back({.size = Bytes(sizes[i]), .call = id, .buffer = id});
     BufferProfile buffer;
     buffer.id = id;
     buffer.size = Bytes(sizes[i]);
     buffer.position = {"", "aten::use", id};
     buffer.producer = {"aten::make", "", -1, id};
     buffer.saves = {{"aten::use", ""}};
+    buffer.value = id;
+    buffer.recipe.usable = true;
     chunk.buffers.push_back(buffer);
   }
   return profile;

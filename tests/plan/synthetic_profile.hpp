@@ -20,9 +20,14 @@ struct ModelSize {
   std::int64_t key_value = 1024;  ///< Width of keys and of values.
   std::int64_t ffn = 14336;
   int experts = 2;
+  /// Norms that copy to fp32 and rotary positions, as Hugging Face's models have them: the residual
+  /// stream is not saved. Without: fused norms, which save it.
+  bool casting_norms = false;
+  bool dropout = false;  ///< After attention and after the MLP.
 };
 
-/// One chunk, bf16. Small buffers and weights are fixed, as a recorder marks them.
+/// One chunk, bf16, with its graph of values. Small buffers and weights are fixed, as a recorder
+/// marks them; everything else has a usable recipe.
 [[nodiscard]] Profile transformer_profile(const ModelSize& size);
 
 /// `chunks` chunks of `layers` layers each, numbered through, as one rank of an interleaved

@@ -4,76 +4,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/torch/scope.hpp"
 #include "support/error_text.hpp"
-#include "tiny_model.hpp"
+#include "training.hpp"
 
 namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::count_different;
+using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
+using testing::offload_everything;
+using testing::plain_step;
 using testing::TinyModel;
 using testing::TinyOptions;
-
-SessionOptions offload_everything() {
-  SessionOptions options;
-  options.rules = parse_rules("[[rule]]\naction = \"offload\"\n", "test.toml");
-  options.device = at::kCPU;
-  options.small = 1_KiB;
-  options.host = 64_MiB;
-  options.in_flight = 64_KiB;
-  options.ahead = 128_KiB;
-  return options;
-}
-
-/// The losses and gradients of `steps` training steps.
-struct Run {
-  std::vector<at::Tensor> values;
-};
-
-/// `forward` computes and backpropagates one step's loss.
-template <typename Forward>
-Run train(TinyModel& model, Session* session, int steps, Forward&& forward) {
-  Run run;
-  for (int i = 0; i < steps; ++i) {
-    model.zero_gradients();
-    at::manual_seed(static_cast<std::uint64_t>(100 + i));
-    {
-      std::optional<Step> step;
-      if (session != nullptr) step.emplace(session->step());
-      run.values.push_back(forward(step ? &*step : nullptr, i).detach().clone());
-    }
-    for (at::Tensor& gradient : model.gradients()) run.values.push_back(std::move(gradient));
-    model.update();
-  }
-  return run;
-}
-
-/// Trains one model without and one with a session; the number of values that differ in a bit.
-template <typename Forward>
-int difference(const TinyOptions& shape, Session& session, int steps, Forward&& forward) {
-  const testing::Deterministic deterministic;
-  TinyModel plain(shape);
-  const Run without =
-      train(plain, nullptr, steps, [&](Step* step, int i) { return forward(plain, step, i); });
-  TinyModel managed(shape);
-  session.register_model(managed);
-  const Run with =
-      train(managed, &session, steps, [&](Step* step, int i) { return forward(managed, step, i); });
-  return count_different(without.values, with.values);
-}
-
-at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
-  at::Tensor loss = model.loss(model.tokens(2, 32, i));
-  loss.backward();
-  return loss;
-}
 
 TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(offload_everything());
@@ -85,14 +32,6 @@ TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
   EXPECT_GT(report.bytes_back, 100_KiB);
   EXPECT_LT(report.saved_peak_with, report.saved_peak_without);
   EXPECT_TRUE(report.fallbacks.empty()) << report;
-}
-
-TEST(Session, GivesTheSameBitsWithTiedWeightsInLowPrecision) {
-  Session session(offload_everything());
-  TinyOptions shape;
-  shape.tied = true;
-  shape.dtype = at::kBFloat16;
-  EXPECT_EQ(difference(shape, session, 3, plain_step), 0);
 }
 
 TEST(Session, KeepsEverythingWithoutRules) {
@@ -142,156 +81,6 @@ TEST(Session, KeepsSeveralPassesInFlight) {
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
-TEST(Session, GoesOnWhenSizesChange) {
-  Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 6,
-                       [](TinyModel& model, Step*, int i) {
-                         at::Tensor loss = model.loss(model.tokens(1 + i % 3, 16 + 8 * i, i));
-                         loss.backward();
-                         return loss;
-                       }),
-            0);
-  EXPECT_EQ(session.report().recorded_steps, 1U);
-  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
-}
-
-TEST(Session, RecordsAnewWhenTheModelChanges) {
-  Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 6,
-                       [](TinyModel& model, Step*, int i) {
-                         at::Tensor hidden = model.hidden(model.tokens(2, 32, i));
-                         at::Tensor loss =
-                             i < 3 ? hidden.sum() : (hidden.tanh() * hidden.sin().square()).mean();
-                         loss.backward();
-                         return loss;
-                       }),
-            0);
-  EXPECT_EQ(session.report().recorded_steps, 2U);
-  EXPECT_EQ(session.report().fallbacks.size(), 1U) << session.report();
-}
-
-TEST(Session, KeepsWhatAFullHostTierCannotTake) {
-  SessionOptions options = offload_everything();
-  options.rules =
-      parse_rules("[[rule]]\naction = \"offload\"\n[limits]\nhost = \"128 KiB\"\n", "t");
-  Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
-  EXPECT_GT(session.report().fallbacks.at("the host tier is full"), 0U);
-  EXPECT_LE(session.report().host_peak, 128_KiB);
-}
-
-TEST(Session, SurvivesAPassWithoutBackwardAndAnException) {
-  Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 5,
-                       [](TinyModel& model, Step* step, int i) {
-                         if (step != nullptr && i % 2 == 1) {
-                           step->pass(7, 0);
-                           (void)model.loss(model.tokens(1, 24, 99));  // Evaluated, with gradients.
-                           {
-                             const at::NoGradGuard guard;
-                             (void)model.loss(model.tokens(1, 24, 98));
-                           }
-                           try {
-                             (void)model.loss(model.tokens(1, 24, 97));
-                             throw std::runtime_error("half-way");
-                           } catch (const std::runtime_error&) {
-                           }
-                           step->pass(0, 0);
-                         }
-                         at::manual_seed(static_cast<std::uint64_t>(i));
-                         return plain_step(model, step, i);
-                       }),
-            0);
-}
-
-TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
-  const testing::Deterministic deterministic;
-  const auto gradients_of = [](bool managed) {
-    TinyModel model({});
-    at::Tensor loss;
-    {
-      std::optional<Session> session;
-      std::optional<Step> step;
-      if (managed) {
-        session.emplace(offload_everything());
-        session->register_model(model);
-        step.emplace(session->step());
-      }
-      at::manual_seed(5);
-      loss = model.loss(model.tokens(2, 32, 1));
-      loss.backward({}, /*retain_graph=*/true);
-    }
-    // The session is gone; its hooks are not.
-    loss.backward();
-    return model.gradients();
-  };
-  EXPECT_EQ(count_different(gradients_of(false), gradients_of(true)), 0);
-}
-
-TEST(Session, LeavesADoubleBackwardAlone) {
-  Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 3,
-                       [](TinyModel& model, Step*, int i) {
-                         const at::Tensor x = model.parameters()[1];
-                         const at::Tensor loss = (x.exp() * x).square().mean() + 0 * i;
-                         const auto gradients = torch::autograd::grad({loss}, {x}, {}, true, true);
-                         at::Tensor penalty = loss + gradients[0].square().sum();
-                         penalty.backward();
-                         return penalty;
-                       }),
-            0);
-}
-
-TEST(Session, ThrowsAutogradsOwnErrorForAChangeInPlace) {
-  for (const bool offload : {true, false}) {
-    SessionOptions options = offload_everything();
-    if (!offload) options.rules = {};
-    Session session(std::move(options));
-    const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
-    for (int i = 0; i < 3; ++i) {
-      const auto step = session.step();
-      const at::Tensor x = at::randn({64, 64}) * weight;
-      const at::Tensor y = x.exp();
-      y.add_(1);
-      EXPECT_THAT(error_text<c10::Error>([&] { y.sum().backward(); }),
-                  HasSubstr("modified by an inplace operation"));
-    }
-  }
-}
-
-TEST(Session, LeavesTensorsItDoesNotKnowAlone) {
-  Session session(offload_everything());
-  const at::Tensor dense = at::randn({32, 32}).set_requires_grad(true);
-  for (int i = 0; i < 3; ++i) {
-    dense.mutable_grad() = at::Tensor();
-    const auto step = session.step();
-    const at::Tensor sparse = at::eye(32).to_sparse();
-    const at::Tensor empty = at::zeros({0, 32}).set_requires_grad(true);
-    const at::Tensor y = at::mm(sparse, dense);
-    (y * y).sum().backward();
-    (empty * empty).sum().backward();
-    EXPECT_TRUE(at::equal(dense.grad(), 2 * dense));
-  }
-}
-
-TEST(Session, DoesNotMoveWhatTheCallerHolds) {
-  Session session(offload_everything());
-  const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
-  const at::Tensor batch = at::randn({256, 64});
-  session.register_fixed(weight, FixedReason::kParameter);
-  for (int i = 0; i < 3; ++i) {
-    const auto step = session.step();
-    const at::Tensor returned = at::mm(batch, weight);
-    returned.square().sum().backward();
-  }
-  EXPECT_EQ(session.report().bytes_out, 0_B) << session.report();
-  int held = 0;
-  for (const BufferProfile& buffer : session.profile()->chunks[0].buffers) {
-    held += buffer.fixed == FixedReason::kHeldByCaller ? 1 : 0;
-  }
-  EXPECT_EQ(held, 2);  // The batch and what was returned.
-}
-
 TEST(Session, RefusesNestedStepsAndSaysWhy) {
   Session session(offload_everything());
   Session other(offload_everything());
@@ -306,33 +95,6 @@ TEST(Session, RefusesNestedStepsAndSaysWhy) {
               "[step] this session is within a step on another thread; use one session a thread");
     const auto here = other.step();  // Another session on another thread is fine.
   }).join();
-}
-
-TEST(Session, WorksOnSeveralThreadsAtOnce) {
-  const auto work = [](int* different) {
-    Session session(offload_everything());
-    TinyOptions shape;
-    shape.dropout = 0;  // The random numbers of the process are shared.
-    TinyModel model(shape);
-    session.register_model(model);
-    const at::Tensor tokens = at::arange(64, at::kLong).view({2, 32});
-    at::Tensor first;
-    for (int i = 0; i < 6; ++i) {
-      model.zero_gradients();
-      const auto step = session.step();
-      model.loss(tokens).backward();
-      const at::Tensor gradient = model.gradients()[1];
-      if (i == 0) first = gradient;
-      *different += at::equal(first, gradient) ? 0 : 1;
-    }
-  };
-  int one = 0;
-  int two = 0;
-  {
-    const std::jthread a(work, &one);
-    const std::jthread b(work, &two);
-  }
-  EXPECT_EQ(one + two, 0);
 }
 
 TEST(Session, RecordsScopesProducersAndTheOrderOfBackward) {
@@ -426,6 +188,165 @@ TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
     EXPECT_EQ(Scope::current(), "layers.3.mlp");
   }
   EXPECT_EQ(Scope::current(), "");
+}
+
+TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<SessionReport> reports;
+  for (int i = 0; i < 4; ++i) {
+    const auto step = session.step();
+    model.loss(model.tokens(2, 32, i)).backward();
+    reports.push_back(session.report());
+  }
+  reports.push_back(session.report());
+  const SessionReport& first = reports[2];  // Of the first step that carries the plan out:
+  const SessionReport& last = reports[4];   // nobody knew yet that backward follows at once.
+  EXPECT_EQ(first.stayed.buffers, 0U) << first;
+  EXPECT_GT(first.used_in_place, 0U) << first;
+  EXPECT_EQ(last.stayed.buffers, first.used_in_place) << last;
+  EXPECT_EQ(last.used_in_place, 0U) << last;
+  EXPECT_GT(last.stayed.bytes, 0_B) << last;
+  EXPECT_LE(last.stayed.bytes, 64_KiB) << last;
+  EXPECT_EQ(last.bytes_out + last.stayed.bytes, first.bytes_out) << last;
+  EXPECT_EQ(last.bytes_back, first.bytes_back) << last;
+  EXPECT_EQ(last.saved_peak_with, first.saved_peak_with) << last;
+}
+
+TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
+  SessionOptions options = offload_everything();
+  options.small = 4_KiB;  // So that nothing is small in one step and not in another.
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 9,
+                       [](TinyModel& model, Step* step, int i) {
+                         if (step != nullptr) step->pass(0, 0);
+                         at::Tensor loss = model.loss(model.tokens(1 + i / 4 % 2, 32, i));
+                         at::Tensor other;
+                         if (i == 3 || i > 6) {
+                           if (step != nullptr) step->pass(0, 1);
+                           other = model.loss(model.tokens(1, 32, 50 + i));
+                         }
+                         loss.backward();
+                         if (other.defined()) other.backward();
+                         return loss;
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
+  // All of a pass changes its size, or only what was the tail.
+  for (const bool all : {true, false}) {
+    SessionOptions options = offload_everything();
+    options.small = 4_KiB;
+    Session session(std::move(options));
+    TinyModel model({});
+    session.register_model(model);
+    std::uint64_t stayed = 0;
+    for (int i = 0; i < 12; ++i) {
+      const int times = 1 + (i / 2) % 3;
+      at::Tensor loss;
+      {
+        const auto step = session.step();
+        {
+          const at::Tensor hidden = model.hidden(model.tokens(all ? times : 1, 32, i));
+          const at::Tensor tail = all ? hidden : hidden.repeat({times, 1, 1});
+          loss = (tail.tanh() * tail.sigmoid()).square().mean();
+        }
+        loss.backward();
+      }
+      if (i == 0) continue;
+      // Everything that was saved either left or stayed within the window.
+      const SessionReport report = session.report();
+      EXPECT_EQ(report.bytes_out + report.stayed.bytes, report.saved_peak_without) << report;
+      EXPECT_LE(report.stayed.bytes, 64_KiB) << report;
+      EXPECT_LE(report.saved_peak_with, 64_KiB + 128_KiB + 96_KiB) << report;
+      stayed += report.stayed.buffers;
+      // In every other step sizes have just changed, from the first buffer on.
+      if (all && i % 2 == 0) {
+        EXPECT_EQ(report.stayed.buffers, 0U) << report;
+      }
+    }
+    EXPECT_GT(stayed, 5U);
+    EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  }
+}
+
+TEST(Session, TellsHowLongItWaitedForCopies) {
+  for (const int every : {32, 0}) {
+    SessionOptions options = offload_everything();
+    options.time_waits_every = every;
+    Session session(std::move(options));
+    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+    const SessionReport report = session.report();
+    // The first step records; of the others the first two are timed.
+    EXPECT_EQ(report.waits.step, every == 0 ? 0U : 3U);
+    EXPECT_EQ(report.waits.release > Nanoseconds(0), every != 0);
+    EXPECT_EQ(report.waits.reload > Nanoseconds(0), every != 0);
+    EXPECT_EQ(report.to_text().find("waited for copies") != std::string::npos, every != 0);
+    EXPECT_THAT(report.to_json(),
+                HasSubstr("\"release_ns\": " + std::to_string(report.waits.release.count())));
+  }
+}
+
+TEST(Session, SaysWhetherTheNextStepRecords) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<bool> records;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 3) session.record_next_step();
+    records.push_back(session.next_step_records());
+    const auto step = session.step();
+    EXPECT_EQ(Scope::wanted(), records.back());
+    model.loss(model.tokens(2, 32, i)).backward();
+  }
+  EXPECT_EQ(records, (std::vector<bool>{true, false, false, true, false}));
+  EXPECT_EQ(session.report().recorded_steps, 2U);
+}
+
+TEST(Session, TakesTheListOfLayersItIsTold) {
+  const auto layers_of = [](const std::string& wanted) {
+    SessionOptions options = offload_everything();
+    options.layers = wanted;
+    Session session(std::move(options));
+    const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
+    {
+      const auto step = session.step();
+      at::Tensor x = at::mm(at::randn({64, 64}), weight);
+      for (int layer = 0; layer < 2; ++layer) {
+        const Scope outer("decoder." + std::to_string(layer));
+        for (int expert = 0; expert < 3; ++expert) {
+          const Scope inner("experts." + std::to_string(expert));
+          x = at::tanh(at::mm(x, weight));
+        }
+      }
+      for (int block = 0; block < 4; ++block) {
+        const Scope scope("blocks." + std::to_string(block));
+        x = at::tanh(x);
+      }
+      x.sum().backward();
+    }
+    return std::pair(session.profile()->layer_scope, session.profile()->layers);
+  };
+  EXPECT_EQ(layers_of(""), std::pair(std::string("blocks"), 4));  // The longest list.
+  EXPECT_EQ(layers_of("decoder"), std::pair(std::string("decoder"), 2));
+  EXPECT_EQ(layers_of("no.such.list"), std::pair(std::string(), 0));
+}
+
+TEST(Scope, MayBeEnteredByItsWholePath) {
+  Session session(offload_everything());
+  const auto step = session.step();
+  const Scope outside("layers.3");
+  Scope::enter_absolute("model.layers.7.mlp");
+  EXPECT_EQ(Scope::current(), "model.layers.7.mlp");
+  {
+    const Scope inside("fc1");
+    EXPECT_EQ(Scope::current(), "model.layers.7.mlp.fc1");
+  }
+  Scope::leave();
+  EXPECT_EQ(Scope::current(), "layers.3");
 }
 
 }  // namespace

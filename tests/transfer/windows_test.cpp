@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +42,15 @@ TEST(OffloadWindow, GivesUpABufferThatBackwardWantsAsItIs) {
   EXPECT_EQ(window.pop_oldest(), 3);
   EXPECT_FALSE(window.pop_oldest());
   EXPECT_EQ(window.size(), 0U);
+}
+
+TEST(OffloadWindow, ShowsWhatItHoldsOldestFirst) {
+  OffloadWindow<int> window(10_B);
+  for (int i = 0; i < 4; ++i) window.push(i, 3_B);
+  EXPECT_EQ(window.pop_overdue(), 0);
+  std::vector<int> seen;
+  window.for_each([&seen](int item) { seen.push_back(item); });
+  EXPECT_EQ(seen, (std::vector<int>{1, 2, 3}));
 }
 
 TEST(OffloadWindow, HoldsItemsThatCanOnlyBeMoved) {

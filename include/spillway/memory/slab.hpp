@@ -3,9 +3,9 @@
 ///
 /// Start-up does not wait: the constructor reserves addresses only. The background thread touches
 /// each chunk (huge pages where the system has them, on the device's NUMA node) and registers it
-/// with the device. allocate() chooses its block at once; only when that block lies in a chunk that
-/// is still being made ready does it wait, so a warm slab never waits. Pages are never given back
-/// before the slab is destroyed.
+/// with the device, touching the next one meanwhile. allocate() chooses its block at once; only
+/// when that block lies in a chunk that is still being made ready does it wait, so a warm slab
+/// never waits. Pages are never given back before the slab is destroyed.
 ///
 /// Threads: all calls may come from any thread. Lifetime: the device outlives the slab, the slab
 /// outlives its leases.
@@ -16,12 +16,14 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/device.hpp"
 #include "spillway/memory/address_range.hpp"
+#include "spillway/memory/commit_ahead.hpp"
 #include "spillway/memory/lease.hpp"
 #include "spillway/memory/offset_allocator.hpp"
 
@@ -70,6 +72,9 @@ class Slab final : public LeaseHome {
 
   [[nodiscard]] SlabUsage usage() const;
 
+  /// Why it holds less than was asked for, and what to do; empty while nothing went wrong.
+  [[nodiscard]] std::string problem() const;
+
   /// The base of the address range: offsets from here are the same in every run.
   [[nodiscard]] const std::byte* base() const noexcept { return range_.data(); }
 
@@ -80,7 +85,9 @@ class Slab final : public LeaseHome {
  private:
   void want(Bytes end);
   void back_chunks();
-  void make_ready(Bytes from, Bytes to);
+  /// Touches what is not touched yet of [from, to) and registers it; meanwhile up to `next` is
+  /// touched.
+  void make_ready(Bytes from, Bytes to, Bytes next);
   [[nodiscard]] bool wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end);
 
   Device* device_;
@@ -98,7 +105,8 @@ class Slab final : public LeaseHome {
   Nanoseconds backing_time_{};
   std::exception_ptr failure_;
   bool stop_ = false;
-  std::vector<HostRegistration> registrations_;  // Only the background thread adds.
+  std::vector<HostRegistration> registrations_;  // Only the background thread adds,
+  CommitAhead ahead_;                            // and only it uses this.
   std::thread thread_;                           // Last: it uses all of the above.
 };
 

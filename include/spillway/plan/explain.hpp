@@ -10,7 +10,8 @@
 namespace spillway {
 
 /// Tables: for each chunk, buffers and bytes by scope (numbers folded: "layers.0..9.mlp"),
-/// operator, action and reason; totals by action; limits; notes. With the profile it also says who
+/// operator, action and reason, and the anchors of replays; totals by action, as shares of what
+/// autograd saves; limits; notes. With the profile it also says who
 /// made the buffers and how fast the recorded pass and the link were.
 /// Errors: InvalidArgument if the profile is of another structure than the plan.
 [[nodiscard]] std::string explain(const Plan& plan, const Profile* profile = nullptr);

@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/1";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/2";
 
 /// What is not given is left to whoever carries the plan out.
 struct Limits {
@@ -33,18 +33,67 @@ struct Decision {
   Position position;
   Bytes bytes;  ///< As recorded; later steps may differ.
   Action action;
-  /// What to do if the action turns out not to be possible for this buffer.
+  /// What to do if the action turns out not to be possible for this buffer: not kRecompute.
   ActionKind second = ActionKind::kKeep;
   /// `rule 2 (memory.toml:14)`, `nothing matched: keep`, `fixed: parameter`.
   std::string reason;
+  FixedReason fixed = FixedReason::kNone;  ///< As in the profile.
 
   bool operator==(const Decision&) const = default;
 };
 
+/// One operator call of the forward pass that replays repeat, or that makes an anchor.
+struct RecordedOperator {
+  int call = 0;      ///< Its number among the chunk's operator calls.
+  std::string name;  ///< To see that it is the same one.
+
+  bool operator==(const RecordedOperator&) const = default;
+};
+
+/// A value that autograd does not save, held because replays start from it: what enters a layer
+/// that is recomputed, what would take longer to make again than to hold.
+struct Anchor {
+  int call = 0;    ///< The call that makes it,
+  int output = 0;  ///< and its place in `makes` there.
+  std::string name;
+  std::string scope;
+  Bytes bytes;
+  Action action;  ///< Keep or offload.
+  std::string reason;
+
+  bool operator==(const Anchor&) const = default;
+};
+
+/// What is the same about a saved tensor in every step.
+struct SiteKind {
+  std::string dtype;
+  int dimensions = 0;
+
+  bool operator==(const SiteKind&) const = default;
+};
+
+/// The saved tensors of a pass in the order of their saves, by which a session finds the buffers of
+/// a plan. In columns: there are thousands of them, of a few kinds.
+struct SiteTable {
+  std::vector<SiteKind> kinds;
+  std::vector<int> kind;    ///< By site: its place in `kinds`.
+  std::vector<int> buffer;  ///< By site: the buffer it is a window on.
+
+  bool operator==(const SiteTable&) const = default;
+};
+
+[[nodiscard]] SiteTable sites_of(const ChunkProfile& chunk);
+
 struct ChunkPlan {
   int chunk = 0;
   std::vector<Decision> decisions;  ///< One for every buffer of the profile's chunk.
-  std::vector<int> unpack_order;    ///< As in the profile: the order to reload in.
+  SiteTable sites;
+  std::vector<Anchor> anchors;
+  int calls_before_first_save = 0;          ///< As in the profile.
+  std::vector<RecordedOperator> operators;  ///< In order, each once; empty: nothing is recomputed.
+  /// Buffers in the order backward asks for them, as in the profile; before each one that is
+  /// recomputed stands what its replay reads. Anchors count on from the buffers' ids.
+  std::vector<int> need_order;
 
   bool operator==(const ChunkPlan&) const = default;
 };
@@ -54,11 +103,17 @@ struct Plan {
   Limits limits;
   std::optional<std::int64_t> predicted_step_ns;
   std::optional<Bytes> predicted_peak;
+  /// Replays may repeat collectives: then every rank replays them in the same order.
+  bool recompute_collectives = false;
   std::vector<std::string> notes;  ///< What its reader should know, one sentence each.
   std::vector<ChunkPlan> chunks;
 
   bool operator==(const Plan&) const = default;
 };
+
+/// Whether the plan was made for the structure of `profile`: the same digest, chunks, buffers and
+/// sites. (A plan may come from a file, so that its digest alone proves nothing.)
+[[nodiscard]] bool made_for(const Plan& plan, const Profile& profile);
 
 /// Lines a person can read; plan_from_json() gives an equal value.
 [[nodiscard]] std::string to_json(const Plan& plan);

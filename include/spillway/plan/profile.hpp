@@ -18,7 +18,10 @@
 namespace spillway {
 
 /// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
-inline constexpr std::string_view kProfileSchema = "spillway.profile/1";
+inline constexpr std::string_view kProfileSchema = "spillway.profile/2";
+
+/// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
+inline constexpr std::string_view kCollective = "a collective";
 
 /// Where a buffer stands in its pass. Equal in every step of the same model.
 struct Position {
@@ -35,24 +38,42 @@ enum class FixedReason {
   kParameter,
   kRegisteredBuffer,
   kHeldByCaller,
+  kChangedLater,
   kOtherDevice,
   kUnsupportedLayout,
   kSmall,
 };
 
-/// "none", "parameter", "registered buffer", "held by the caller", "other device", "unsupported
+/// "none", "parameter", "registered buffer", "held by the caller", "changed later", "other device", "unsupported
 /// layout", "small".
 [[nodiscard]] std::string_view to_string(FixedReason reason);
 
-/// One operator call of the forward pass; its number is its place in the chunk's list.
+/// One operator call of the forward pass, as autograd saw it; its number is its place in the
+/// chunk's list.
 struct OperatorProfile {
   std::string name;
   std::string scope;
   int layer = -1;  ///< -1: in none of the repeated layers.
   std::int64_t device_ns = 0;
   Bytes workspace;
+  std::vector<int> reads;  ///< Values, by id; also those it changes in place.
+  std::vector<int> makes;  ///< Values, in the order of its outputs.
+  std::string no_replay;   ///< Why it cannot be repeated; empty if it can.
 
   bool operator==(const OperatorProfile&) const = default;
+};
+
+/// What operators read and make: the content of one storage at one version. Views are no values of
+/// their own.
+struct ValueProfile {
+  Bytes size;
+  int call = -1;    ///< The call that made it; -1: it came from outside of the pass.
+  int buffer = -1;  ///< The saved buffer that holds it; -1: autograd did not save it.
+  bool overwritten = false;  ///< A later call changed its storage in place.
+  bool lasting =
+      false;  ///< From outside, and still there when backward runs: a parameter, a batch.
+
+  bool operator==(const ValueProfile&) const = default;
 };
 
 /// Who made a buffer.
@@ -73,12 +94,11 @@ struct Save {
   bool operator==(const Save&) const = default;
 };
 
-/// How a buffer can be made again.
+/// Whether a buffer can be made again by repeating operators; which ones follows from the chunk's
+/// operators and values.
 struct RecipeProfile {
   bool usable = false;
-  std::string reason;       ///< Why not, if it is not usable.
-  std::vector<int> calls;   ///< Operator calls to repeat, in order.
-  std::vector<int> inputs;  ///< Buffers they read that they do not make.
+  std::string reason;  ///< Why not, if it is not usable.
 
   bool operator==(const RecipeProfile&) const = default;
 };
@@ -95,6 +115,7 @@ struct BufferProfile {
   int release_order = -1;  ///< Its number among the releases; -1: never released in this pass.
   int first_unpack = -1;   ///< Its first and last place in `unpack_order`; -1: never unpacked.
   int last_unpack = -1;
+  int value = -1;  ///< What it holds; -1 if unknown.
   RecipeProfile recipe;
 
   bool operator==(const BufferProfile&) const = default;
@@ -117,8 +138,11 @@ struct ChunkProfile {
   int first_layer = 0;  ///< The smallest layer number in this chunk, as its scopes count.
   int layers = 0;
   std::vector<OperatorProfile> operators;
+  std::vector<ValueProfile> values;  ///< By id.
   std::vector<BufferProfile> buffers;
   std::vector<SiteProfile> sites;
+  /// Calls that had begun when the first tensor was saved, that one included.
+  int calls_before_first_save = 0;
   std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
@@ -149,7 +173,8 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
-/// A short text that two profiles share exactly if their chunks save the same buffers by position.
+/// A short text that two profiles share exactly if their chunks save the same buffers by position,
+/// through tensors of the same types and numbers of dimensions in the same order.
 [[nodiscard]] std::string structure_digest(const Profile& profile);
 
 /// Lines a person can read; profile_from_json() gives an equal value.

@@ -36,14 +36,15 @@ struct Rule {
   std::vector<std::string> made_in_module;
   std::optional<LayerSet> layers;  ///< Of the first save.
   /// Only what enters a group of this many layers from outside; groups are counted from the start
-  /// of each range of `layers`. 1: each layer's inputs.
+  /// of each range of `layers`. 1: each layer's inputs. Also says which layers are recomputed as
+  /// one: replays cross no border between groups.
   std::optional<int> group_inputs;
   std::optional<Bytes> min_size;
   std::optional<Bytes> max_size;
   std::optional<std::uint64_t> min_elements;  ///< Of the largest tensor saved of it.
 
   Action action;
-  ActionKind second = ActionKind::kKeep;
+  ActionKind second = ActionKind::kKeep;  ///< Not kRecompute.
   /// Of the matching bytes of a chunk, in order of production, these first ones and what lies
   /// beyond the fraction are left to the rules below.
   Bytes skip;
@@ -60,6 +61,8 @@ struct Rules {
   /// Instead of limits.in_flight: so many times the bytes that the offloaded modules of one layer
   /// have. 0: every offload is waited for.
   std::optional<int> in_flight_modules;
+  /// What collectives make may be recomputed; all ranks must have the same rules then.
+  bool recompute_collectives = false;
   std::optional<FrameworkWords> words;  ///< Not translated yet; they come after `rules`.
   std::vector<std::string> notes;       ///< What the reader of the rules should know.
 
@@ -90,7 +93,8 @@ struct ModelShape {
 [[nodiscard]] Rules translate(const Rules& rules, const ModelShape& shape);
 
 /// The plan that the rules, translated for the profile, make. Fixed buffers are kept, and so is
-/// what no rule matches. Its notes say which rules matched nothing.
+/// what no rule matches. What cannot be recomputed gets its rule's second choice. Its notes say
+/// which rules matched nothing.
 /// Errors: as translate().
 [[nodiscard]] Plan make_plan(const Profile& profile, const Rules& rules);
 

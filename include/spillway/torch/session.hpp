@@ -9,8 +9,8 @@
 ///   }
 ///   std::cout << session.report();
 ///
-/// Steps: the first one records, with every buffer above `small` offloaded, so that a model that
-/// does not fit records too. From then on the plan that the rules make of the record is carried
+/// Steps: without a plan made earlier the first one records, with every buffer above `small`
+/// offloaded, so that a model that does not fit records too. From then on the plan that the rules make of the record is carried
 /// out. Buffers are matched by structure, never by size. Where a pass saves something else than
 /// what was recorded, the rest of that pass is kept on the device, counted, and the next step
 /// records anew.
@@ -46,7 +46,9 @@ class SessionCore;
 struct SessionOptions {
   /// What to do with which buffer. Without rules and without a plan everything is kept.
   Rules rules;
-  /// A plan made earlier; it wins over `rules`. The first step still records, to find its buffers.
+  /// A plan made earlier; it wins over `rules`, and nothing is recorded before it is carried out.
+  /// Where the model saves something else than the plan says, the step falls back, the next one
+  /// records anew, and `rules` decide if the record is of another structure.
   std::optional<Plan> plan;
   /// Buffers on this device are managed; by default the first CUDA device, or else the CPU.
   std::optional<at::Device> device;
@@ -60,6 +62,11 @@ struct SessionOptions {
   Bytes prepare;
   Bytes in_flight{1ULL << 30U};
   Bytes ahead{1ULL << 30U};
+  /// The most that is held of values which replays made on the way and others will read.
+  Bytes remade{1ULL << 30U};
+  /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for
+  /// their copies timed, for the report. The host does not wait for that. 0: none.
+  int time_waits_every = 32;
   /// The scope whose numbered members are the model's layers ("model.layers"); empty: the longest
   /// such list.
   std::string layers;
@@ -126,11 +133,16 @@ class Session {
   /// The plan that is carried out; null before the first one.
   [[nodiscard]] std::shared_ptr<const Plan> plan() const;
 
-  /// Carries out `plan` from the next step on.
-  /// Errors: InvalidArgument if it was made for another structure than the one recorded.
+  /// Carries out `plan` from the next step on, as SessionOptions::plan.
+  /// Errors: InvalidArgument if a step was recorded and the plan is of another structure.
   void use_plan(Plan plan);
 
-  /// What happened so far. Waits for nothing.
+  /// In the next step everything that the plan recomputes is also saved, and compared bit by bit;
+  /// what differs is not recomputed any more. The step after a new plan does so by itself.
+  void verify_next_step();
+
+  /// What happened so far. Waits for the copies of the last timed step, if that has ended, and for
+  /// nothing else: the device must have come that far to tell how long it stood still.
   [[nodiscard]] SessionReport report() const;
 
  private:

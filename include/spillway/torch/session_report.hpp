@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/core/clock.hpp"
 
 namespace spillway {
 
@@ -21,6 +22,15 @@ struct ScopeLine {
   std::string action;
   std::uint64_t buffers = 0;
   Bytes bytes;
+};
+
+/// How long the compute stream stood still for copies in one step. On the CPU, where operators run
+/// on the calling thread, that thread did.
+struct WaitTotals {
+  std::uint64_t step = 0;  ///< The step that was timed, counted from 1; 0: none yet.
+  Nanoseconds release{};   ///< In forward: for copies out, before memory was given up.
+  Nanoseconds reload{};    ///< In backward: for copies back.
+  Nanoseconds in_place{};  ///< In backward: for copies out of buffers that were used in place.
 };
 
 struct SessionReport {
@@ -48,6 +58,18 @@ struct SessionReport {
   Bytes bytes_back;
   std::uint64_t used_in_place = 0;  ///< Wanted by backward while still on the device.
   std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
+  /// Planned to be offloaded, and not copied out because backward followed at once, as in the step
+  /// before, and sizes were the same. They were never more than the window `in_flight`.
+  ActionTotals stayed;
+  std::uint64_t repeated_calls = 0;  ///< Operator calls repeated to recompute buffers,
+  Bytes bytes_remade;                ///< and what they gave back.
+
+  /// Buffers that were to be recomputed and are not, because the bits differed or there was no way:
+  /// scope, operator, reason.
+  std::vector<std::string> demoted;
+
+  /// Of the last timed step; see SessionOptions::time_waits_every.
+  WaitTotals waits;
 
   /// Over all steps: why something was kept that was not planned to be, and how often.
   std::map<std::string, std::uint64_t> fallbacks;

@@ -59,6 +59,12 @@ class OffloadWindow {
     return std::nullopt;
   }
 
+  /// Oldest first.
+  template <typename F>
+  void for_each(F&& look) const {
+    for (const auto& [item, size] : items_) look(item);
+  }
+
   [[nodiscard]] Bytes held() const noexcept { return held_; }
   [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
 

@@ -1,0 +1,46 @@
+#include "train.hpp"
+
+#include <memory>
+
+#include "training.hpp"
+
+namespace spillway::app {
+namespace {
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  spillway train --compare                        without and with Spillway, bit for bit\n"
+    "  spillway train --compare --rules memory.toml    by rules of yours\n"
+    "  spillway train --plan plan.json                 by a plan made earlier, from the first "
+    "step\n"
+    "  spillway train --layers 16 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --tokens 8192\n"
+    "  spillway train --out run                        also writes run/train.json, report.txt,\n"
+    "                                                  report.json, plan.json, profile.json\n"
+    "\nThe model is a Llama-shaped one that learns a made-up text. Exit code 1 if bits differ.\n";
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "train", "Train a small model whose activations Spillway manages, and compare the bits");
+  auto options = std::make_shared<TrainOptions>();
+  command->add_option("--steps", options->steps, "Training steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--rules", options->rules,
+                   "The rules (TOML; default: all layers but the last are offloaded)")
+      ->type_name("FILE");
+  command->add_option("--plan", options->plan, "A plan made earlier (JSON); wins over rules")
+      ->type_name("FILE");
+  command->add_flag("--compare", options->compare,
+                    "Train without Spillway first, and compare losses and gradients bit for bit");
+  command->add_option("--out", options->out, "Where report, figures, profile and plan go")
+      ->type_name("FOLDER");
+  add_model_options(*command, options->model);
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return run_train(*options); }; });
+}
+
+}  // namespace spillway::app

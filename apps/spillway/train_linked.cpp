@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "common/files.hpp"
+#include "common/progress.hpp"
+#include "common/text_table.hpp"
+#include "spillway/memory/host_system.hpp"
+#include "train_figures.hpp"
+#include "training.hpp"
+#include "training_shape.hpp"
+
+namespace spillway::app {
+namespace {
+
+constexpr const char* kDefaultRules = R"([[rule]]
+name = "the last layer is wanted at once"
+layers = -1
+action = "keep"
+
+[[rule]]
+name = "everything else"
+action = "offload"
+)";
+
+SessionOptions options_of(const TrainOptions& options, const LlamaShape& shape) {
+  SessionOptions session = session_options(shape);
+  if (!options.plan.empty()) session.plan = load_plan(options.plan);
+  if (!options.rules.empty()) {
+    session.rules = load_rules(options.rules);
+  } else if (options.plan.empty()) {
+    session.rules = parse_rules(kDefaultRules, "spillway train's own rules");
+  }
+  return session;
+}
+
+/// How many of the last steps' gradients there is room for, in a quarter of the free host memory for
+/// both runs.
+int steps_to_keep(const Llama& model, int steps) {
+  std::uint64_t bytes = 1;
+  for (const at::Tensor& parameter : model.parameters()) bytes += parameter.nbytes();
+  const std::uint64_t room = available_host_memory().count() / 4 / (2 * bytes);
+  return static_cast<int>(std::clamp<std::uint64_t>(room, 1, static_cast<std::uint64_t>(steps)));
+}
+
+/// Keeps the gradients of the last `kept` steps.
+TrainingRun train(Trainer& trainer, Session* session, int steps, int kept) {
+  Progress progress(std::cerr, errors_go_to_a_terminal(),
+                    session == nullptr ? "without Spillway" : "with Spillway   ", steps);
+  TrainingRun run;
+  for (int i = 0; i < steps; ++i) {
+    run.steps.push_back(trainer.step(session));
+    const bool keep = i >= steps - kept;
+    run.gradients.push_back(keep ? trainer.gradients() : std::vector<at::Tensor>());
+    const TrainingStep& step = run.steps.back();
+    progress.update(i + 1, "loss " + fixed(step.loss.item<double>(), 4) + ", " +
+                               fixed(step.milliseconds, 1) + " ms");
+  }
+  return run;
+}
+
+void write_all(const std::string& folder, const TrainFigures& figures, const Session& session) {
+  const std::filesystem::path path(folder);
+  write_file(path / "train.json", to_json(figures).dump(2) + "\n");
+  write_file(path / "report.txt", to_text(figures) + "\n" + figures.report.to_text());
+  write_file(path / "report.json", figures.report.to_json() + "\n");
+  if (session.plan() != nullptr) save_plan(*session.plan(), path / "plan.json");
+  if (session.profile() != nullptr) save_profile(*session.profile(), path / "profile.json");
+  std::cout << "written to " << folder << ": train.json, report.txt, report.json"
+            << (session.plan() != nullptr ? ", plan.json" : "")
+            << (session.profile() != nullptr ? ", profile.json" : "") << "\n";
+}
+
+}  // namespace
+
+int run_train(const TrainOptions& options) {
+  const LlamaShape shape = shape_of(options.model);
+  // Before anything trains: files that are wrong are said at once.
+  Session session(options_of(options, shape));
+  std::optional<DeterministicAlgorithms> deterministic;
+  if (options.compare) deterministic.emplace();
+  TrainFigures figures;
+  figures.on_gpu = shape.device.is_cuda();
+  int kept = 0;
+  if (options.compare) {
+    Trainer trainer(shape);
+    kept = steps_to_keep(trainer.model(), options.steps);
+    figures.without = train(trainer, nullptr, options.steps, kept);
+  }
+  Trainer trainer(shape);
+  session.register_model(trainer.model());
+  figures.model = describe(trainer.model());
+  figures.with = train(trainer, &session, options.steps, kept);
+  figures.report = session.report();
+  if (figures.without) {
+    figures.comparison = compare(*figures.without, figures.with, trainer.model().parameter_names());
+  }
+  std::cout << figures.model << "\n" << to_text(figures);
+  if (!options.out.empty()) write_all(options.out, figures, session);
+  return figures.comparison && !figures.comparison->equal() ? 1 : 0;
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,28 @@
+/// The torch device that training runs on, and its allocator's statistics: 0 on the CPU, which
+/// keeps none. device_memory_cuda.cpp is built where spillway::cuda is there, device_memory_host.cpp
+/// elsewhere.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/core/Device.h>
+
+#include "common/devices.hpp"
+
+namespace spillway::app {
+
+/// The first CUDA device, or the CPU.
+[[nodiscard]] c10::Device best_device();
+
+/// The device of that choice, which becomes this thread's current one.
+/// Errors: InvalidArgument if there is no such GPU.
+[[nodiscard]] c10::Device torch_device(DeviceChoice choice);
+
+/// Waits for the device and starts a new peak; gives what is allocated now.
+std::uint64_t start_measuring_memory(c10::Device device);
+[[nodiscard]] std::uint64_t peak_memory(c10::Device device);
+/// What the allocator holds of the device, in use or not.
+[[nodiscard]] std::uint64_t reserved_memory(c10::Device device);
+void wait_for_device(c10::Device device);
+
+}  // namespace spillway::app

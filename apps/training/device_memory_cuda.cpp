@@ -1,0 +1,49 @@
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "training/device_memory.hpp"
+
+namespace spillway::app {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+c10::Device best_device() {
+  const bool cuda = at::globalContext().hasCUDA() && c10::cuda::device_count() > 0;
+  return cuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+}
+
+c10::Device torch_device(DeviceChoice choice) {
+  if (choice.kind == DeviceChoice::Kind::kHost) return c10::kCPU;
+  if (choice.kind == DeviceChoice::Kind::kBest) return best_device();
+  (void)open_gpu(choice.index);  // Its errors say which GPUs there are.
+  const auto index = static_cast<c10::DeviceIndex>(choice.index);
+  c10::cuda::set_device(index);
+  return {c10::kCUDA, index};
+}
+
+std::uint64_t start_measuring_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  c10::cuda::device_synchronize();
+  allocator::resetPeakStats(device.index());
+  return static_cast<std::uint64_t>(
+      allocator::getDeviceStats(device.index()).allocated_bytes[0].current);
+}
+
+std::uint64_t peak_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  return static_cast<std::uint64_t>(
+      allocator::getDeviceStats(device.index()).allocated_bytes[0].peak);
+}
+
+std::uint64_t reserved_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  return static_cast<std::uint64_t>(
+      allocator::getDeviceStats(device.index()).reserved_bytes[0].current);
+}
+
+void wait_for_device(c10::Device device) {
+  if (device.is_cuda()) c10::cuda::device_synchronize();
+}
+
+}  // namespace spillway::app

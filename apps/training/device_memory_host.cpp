@@ -1,0 +1,20 @@
+#include "training/device_memory.hpp"
+
+namespace spillway::app {
+
+c10::Device best_device() { return c10::kCPU; }
+
+c10::Device torch_device(DeviceChoice choice) {
+  if (choice.kind == DeviceChoice::Kind::kGpu) (void)open_gpu(choice.index);  // Says why not.
+  return c10::kCPU;
+}
+
+std::uint64_t start_measuring_memory(c10::Device /*device*/) { return 0; }
+
+std::uint64_t peak_memory(c10::Device /*device*/) { return 0; }
+
+std::uint64_t reserved_memory(c10::Device /*device*/) { return 0; }
+
+void wait_for_device(c10::Device /*device*/) {}
+
+}  // namespace spillway::app

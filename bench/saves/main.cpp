@@ -1,0 +1,154 @@
+/// Question: what does a session cost the host for each tensor that autograd saves?
+///
+/// How to read it: a chain of small operators, each of which saves one tensor of its own, runs
+/// forward and backward, in turns without and with a session. The figure is the difference of the
+/// two times over the number of saved tensors: everything from the hook's construction to its
+/// destruction, with what autograd itself does more when there are hooks. It is the time that the
+/// process spent on processors, so that others on the machine do not count; "by the clock" is the
+/// same by the clock. Tensors are small, so that a GPU keeps up with the host. "offloaded" has the
+/// calls that queue the copies in it as well and, on the CPU, the copies themselves, each of which
+/// costs a change of threads there.
+#include <chrono>
+#include <ctime>
+#include <iostream>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
+
+#include "common/devices.hpp"
+#include "spillway/torch/session.hpp"
+#include "support/program.hpp"
+#include "training/device_memory.hpp"
+
+namespace spillway::bench {
+namespace {
+
+using namespace spillway::literals;
+
+constexpr const char* kQuestion =
+    "What does a session cost the host for each tensor that autograd saves?";
+constexpr double kWantedMicroseconds = 2;
+constexpr std::int64_t kElements = 256;
+
+struct Options {
+  int tensors = 1000;
+  int repeats = 201;
+};
+
+/// Microseconds.
+struct Time {
+  double processor = 0;
+  double clock = 0;
+};
+
+Time now() {
+  std::timespec processor{};
+  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &processor);
+  const std::chrono::duration<double, std::micro> clock =
+      std::chrono::steady_clock::now().time_since_epoch();
+  return {
+      static_cast<double>(processor.tv_sec) * 1e6 + static_cast<double>(processor.tv_nsec) / 1e3,
+      clock.count()};
+}
+
+struct Outcome {
+  std::vector<double> cost;     // Microseconds a saved tensor, with less without,
+  std::vector<double> clock;    // and by the clock.
+  std::vector<double> without;  // Microseconds an operator.
+};
+
+class Chain {
+ public:
+  Chain(int length, at::Device device)
+      : length_(length),
+        input_(at::rand({kElements}, at::TensorOptions().device(device)).set_requires_grad(true)) {}
+
+  /// Of forward and backward.
+  Time run(Session* session) {
+    input_.mutable_grad() = at::Tensor();
+    app::wait_for_device(input_.device());
+    const Time begin = now();
+    {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      at::Tensor x = input_;
+      for (int i = 0; i < length_; ++i) x = at::sin(x);
+      x.sum().backward();
+    }
+    const Time end = now();
+    return {end.processor - begin.processor, end.clock - begin.clock};
+  }
+
+  Outcome measure(Session& session, int repeats) {
+    session.register_fixed(input_, FixedReason::kParameter);
+    Outcome outcome;
+    constexpr int kWarmUp = 5;
+    for (int i = 0; i < repeats + kWarmUp; ++i) {
+      const Time without = run(nullptr);
+      const Time with = run(&session);
+      if (i < kWarmUp) continue;
+      outcome.cost.push_back((with.processor - without.processor) / length_);
+      outcome.clock.push_back((with.clock - without.clock) / length_);
+      outcome.without.push_back(without.processor / length_);
+    }
+    return outcome;
+  }
+
+ private:
+  int length_;
+  at::Tensor input_;
+};
+
+Outcome measure(const Options& options, at::Device device, const std::string& rules) {
+  SessionOptions session_options;
+  session_options.rules = parse_rules(rules, "saves.toml");
+  session_options.device = device;
+  session_options.small = 1_B;
+  session_options.host = 64_MiB;
+  session_options.in_flight = 64_KiB;
+  session_options.ahead = 64_KiB;
+  Session session(std::move(session_options));
+  return Chain(options.tensors, device).measure(session, options.repeats);
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--tensors", options.tensors, "Saved tensors of one step")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--repeats", options.repeats, "Timed steps")->check(CLI::PositiveNumber);
+}
+
+void measure_all(const Options& options, Report& report) {
+  const at::Device torch_device = app::best_device();
+  report.settings = {{"tensors", options.tensors}, {"elements", kElements}};
+  const Outcome kept = measure(options, torch_device, "");
+  const Outcome offloaded = measure(options, torch_device, "[[rule]]\naction = \"offload\"\n");
+  Figure figure;
+  figure.id = "saves.kept";
+  figure.found = {"host cost per saved tensor, kept", "us", 2, app::spread_of(kept.cost)};
+  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedMicroseconds, true};
+  figure.beside = {{"kept, by the clock", "us", 2, app::spread_of(kept.clock)},
+                   {"offloaded", "us", 2, app::spread_of(offloaded.cost)},
+                   {"offloaded, by the clock", "us", 2, app::spread_of(offloaded.clock)},
+                   {"an operator without a session", "us", 2, app::spread_of(kept.without)}};
+  report.figures.push_back(std::move(figure));
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) {
+  namespace bench = spillway::bench;
+  bench::Options options;
+  bench::Program program;
+  program.bench = "saves";
+  program.question = bench::kQuestion;
+  program.add_options = [&](CLI::App& app) { bench::add_options(app, options); };
+  program.open_device = [] {
+    const bool cuda = spillway::app::best_device().is_cuda();
+    return spillway::app::open_device(spillway::app::parse_device(cuda ? "cuda" : "host"));
+  };
+  program.measure = [&](spillway::Device&, bench::Report& report) {
+    bench::measure_all(options, report);
+  };
+  return bench::run_program(program, argc, argv);
+}

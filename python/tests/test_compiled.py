@@ -1,0 +1,64 @@
+"""torch.compile: a compiled model with a session gives the bits of the same compiled model without."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from conftest import Transformer, fallbacks, moved, same_bits
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def whole(backend: str) -> nn.Module:
+    return torch.compile(Transformer(dropout=0.0), backend=backend)
+
+
+def in_place(backend: str) -> nn.Module:
+    model = Transformer(dropout=0.0)
+    model.compile(backend=backend)
+    return model
+
+
+def layers(backend: str) -> nn.Module:
+    model = Transformer(dropout=0.0)
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = torch.compile(layer, backend=backend)
+    return model
+
+
+def with_dropout(backend: str) -> nn.Module:
+    return torch.compile(Transformer(layers=2), backend=backend)
+
+
+Make = Callable[[str], nn.Module]
+
+
+def check(make: Make, backend: str) -> None:
+    session = same_bits(lambda: make(backend), steps=4)
+    assert session.report().to_dict()["recorded_steps"] == 1
+    out, back = moved(session)
+    assert out > 0 and back > 0 and not fallbacks(session), str(session.report())
+    if make is layers:
+        assert '"layers.2"' in (session.profile_json() or "")
+
+
+@pytest.mark.parametrize("make", [whole, in_place, layers])
+def test_by_aot_eager(make):
+    check(make, "aot_eager")
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, ["g++", "clang++"])), reason="skipped: inductor needs a C++ compiler, and there is none"
+)
+@pytest.mark.parametrize("make", [whole, layers, with_dropout])
+def test_by_inductor(make):
+    check(make, "inductor")

@@ -1,0 +1,23 @@
+#include "spillway/memory/commit_ahead.hpp"
+
+namespace spillway {
+
+void CommitAhead::start(AddressRange& range, Bytes from, Bytes to, std::optional<int> numa_node) {
+  error_ = nullptr;
+  started_ = to;
+  thread_ = std::jthread([this, &range, from, to, numa_node] {
+    try {
+      (void)range.commit(from, to, numa_node);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  });
+}
+
+std::exception_ptr CommitAhead::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (error_ == nullptr) end_ = started_;
+  return error_;
+}
+
+}  // namespace spillway

@@ -1,0 +1,16 @@
+/// The order in which backward and the replays in it need what is held.
+#pragma once
+
+#include <vector>
+
+#include "spillway/plan/plan.hpp"
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+
+/// As ChunkPlan::need_order says. Each call is replayed once, for the first buffer that needs it.
+/// `anchor_of`: by value, its place among the plan's anchors, -1 if it is none.
+[[nodiscard]] std::vector<int> need_order(const ChunkProfile& chunk, const ChunkPlan& plan,
+                                          const std::vector<int>& anchor_of);
+
+}  // namespace spillway

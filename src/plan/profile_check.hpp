@@ -1,0 +1,13 @@
+/// Whether the parts of a profile from a file fit together.
+#pragma once
+
+#include "plan/json_fields.hpp"
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+
+/// Errors: ConfigError for counts that cannot be, numbers that point to nothing, and a graph of
+/// values that contradicts itself: then nothing that reads the profile need ask again.
+void check_profile(const Profile& profile, const JsonSource& source);
+
+}  // namespace spillway

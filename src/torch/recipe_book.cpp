@@ -1,0 +1,191 @@
+#include "recipe_book.hpp"
+
+#include <utility>
+
+#include <ATen/Context.h>
+
+namespace spillway {
+namespace {
+
+/// The generator that a random operator draws from: the one it is given, or its device's.
+at::Generator generator_of(c10::ArrayRef<const c10::IValue> inputs) {
+  at::Device device = at::kCPU;
+  bool found = false;
+  for (const c10::IValue& input : inputs) {
+    if (input.isGenerator() && input.toGenerator().defined()) return input.toGenerator();
+    if (found) continue;
+    if (input.isTensor() && input.toTensor().defined()) {
+      device = input.toTensor().device();
+      found = true;
+    } else if (input.isDevice()) {
+      device = input.toDevice();
+      found = true;
+    }
+  }
+  return at::globalContext().defaultGenerator(device);
+}
+
+/// A number that became a tensor on its way; it belongs to nobody else.
+bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
+}
+
+}  // namespace
+
+CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs,
+                         int pass, int number) {
+  const auto id = static_cast<CallId>(calls_.size());
+  Call& call = calls_.emplace_back();
+  call.traits = &traits;
+  call.pass = pass;
+  call.number = number;
+  call.flags = flags_now();
+  call.no_replay = traits.collective && collectives_ ? std::string() : traits.no_replay;
+  call.arguments.reserve(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    add_input(call, static_cast<int>(i), inputs[i], i < traits.writes.size() && traits.writes[i]);
+  }
+  if (traits.random) call.random.emplace(generator_of(inputs));
+  return id;
+}
+
+const ComputeFlags* RecipeBook::flags_now() {
+  const ComputeFlags now = ComputeFlags::now();
+  if (flags_.empty() || flags_.back() != now) flags_.push_back(now);
+  return &flags_.back();
+}
+
+void RecipeBook::add_input(Call& call, int position, const c10::IValue& input, bool written) {
+  if (input.isTensor()) {
+    const at::Tensor& tensor = input.toTensor();
+    if (!tensor.defined() || is_number(tensor)) {
+      call.arguments.push_back(input);
+      return;
+    }
+    call.arguments.emplace_back();
+    add_argument(call, position, -1, tensor, written);
+    return;
+  }
+  if (!input.isList()) {
+    call.arguments.push_back(input);
+    return;
+  }
+  // Lists of tensors come as lists of tensors, of optional tensors, or of anything.
+  const c10::ArrayRef<c10::IValue> elements = input.toListRef();
+  bool any = false;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (!elements[i].isTensor() || !elements[i].toTensor().defined()) continue;
+    add_argument(call, position, static_cast<int>(i), elements[i].toTensor(), written);
+    any = true;
+  }
+  if (!any) {
+    call.arguments.push_back(input);
+    return;
+  }
+  c10::impl::GenericList places = input.toList().copy();
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (elements[i].isTensor()) places.set(i, at::Tensor());
+  }
+  call.arguments.emplace_back(std::move(places));
+}
+
+void RecipeBook::add_argument(Call& call, int position, int element, const at::Tensor& tensor,
+                              bool written) {
+  if (!is_plain(tensor)) {
+    call.no_replay = "an argument that is not a plain tensor";
+    return;
+  }
+  TensorArgument argument;
+  argument.position = position;
+  argument.element = element;
+  if (call.traits->uninitialised) {
+    argument.window = TensorWindow(tensor);
+    call.shapes.push_back(std::move(argument));
+    return;
+  }
+  argument.value = saved(tensor);
+  value(argument.value).unclaimed = false;
+  argument.written = written;
+  argument.window = TensorWindow(tensor);
+  if (written && (value(argument.value).maker < 0 || value(argument.value).fixed)) {
+    // Its old content is gone, and a replay must not write into what belongs to others.
+    call.no_replay = "a change of something that came from outside";
+    call.wrote_foreign = true;
+  }
+  call.tensors.push_back(std::move(argument));
+}
+
+ValueId RecipeBook::find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
+                                std::size_t bytes) {
+  const auto [entry, added] = known_.try_emplace({pin.address(), counter.current_version()},
+                                                 static_cast<ValueId>(values_.size()));
+  if (added) {
+    Value& value = values_.emplace_back();
+    value.pin = pin;
+    value.version = counter.current_version();
+    value.counter = counter;
+    value.bytes = bytes;
+    value.unclaimed = true;
+    value.fixed = is_fixed_(pin.address());
+  }
+  return entry->second;
+}
+
+ValueId RecipeBook::saved(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  return find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                     tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+}
+
+void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
+  Call& ended = call(id);
+  ended.ended = true;
+  for (std::size_t i = 0; i < ended.tensors.size(); ++i) {
+    const TensorArgument& argument = ended.tensors[i];
+    if (!argument.written) continue;
+    Value& before = value(argument.value);
+    if (argument.window.counter().current_version() == argument.window.version()) {
+      before.maker = -1;  // It was changed without saying so: nobody knows what it holds now.
+      continue;
+    }
+    made(id, {-1, static_cast<int>(i), -1, -1}, before.pin, argument.window.counter(),
+         before.bytes);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const int place = static_cast<int>(i);
+    if (outputs[i].isTensor()) {
+      made_output(id, place, -1, outputs[i].toTensor());
+    } else if (outputs[i].isTensorList()) {
+      int element = 0;
+      for (const at::Tensor& tensor : outputs[i].toTensorVector()) {
+        made_output(id, place, element++, tensor);
+      }
+    }
+  }
+}
+
+void RecipeBook::made_output(CallId id, int output, int element, const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_plain(tensor)) return;
+  const c10::Storage& storage = tensor.storage();
+  made(id, {-1, -1, output, element}, StoragePin(storage.unsafeGetStorageImpl()),
+       tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+}
+
+void RecipeBook::made(CallId id, const Made& made, const StoragePin& pin,
+                      const c10::VariableVersion& counter, std::size_t bytes) {
+  // Calls inside of this one ended first: the deepest that autograd sees owns what it made. What is
+  // a view of an input is known as well.
+  const ValueId result_id = find_or_add(pin, counter, bytes);
+  Value& result = value(result_id);
+  Call& maker = call(id);
+  // Unless that one filled memory which only the call around it knows.
+  const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
+  if (!result.unclaimed && !(inner_cannot && maker.no_replay.empty())) return;
+  result.unclaimed = false;
+  result.maker = id;
+  result.made_place = static_cast<int>(maker.makes.size());
+  maker.makes.push_back(made);
+  maker.makes.back().value = result_id;
+}
+
+}  // namespace spillway

@@ -1,0 +1,177 @@
+#include "replay.hpp"
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "call_recorder.hpp"
+
+namespace spillway {
+namespace {
+
+/// How often the calls of a job still read each value.
+using Uses = std::unordered_map<ValueId, int>;
+
+/// One call of a job.
+class Repetition {
+ public:
+  Repetition(RecipeBook& book, const Replay::Job& job, Uses& uses, Call& call)
+      : book_(book), job_(job), uses_(uses), call_(call) {}
+
+  void run() {
+    torch::jit::Stack stack = call_.arguments;
+    for (const TensorArgument& argument : call_.tensors) put(stack, argument);
+    for (const TensorArgument& argument : call_.shapes) {
+      stack[static_cast<std::size_t>(argument.position)] = argument.window.without_memory();
+    }
+    {
+      const AppliedFlags flags(*call_.flags);
+      std::optional<GeneratorState::Applied> random;
+      if (call_.random) random.emplace(*call_.random);
+      call_.traits->handle.callBoxed(&stack);
+    }
+    for (const Made& made : call_.makes) keep(made, stack);
+    finish_inputs();
+  }
+
+ private:
+  [[nodiscard]] c10::Storage storage_of(ValueId id) const {
+    const auto input = job_.inputs.find(id);
+    return input != job_.inputs.end() ? input->second : book_.value(id).remade;
+  }
+
+  void put(torch::jit::Stack& stack, const TensorArgument& argument) {
+    const Value& value = book_.value(argument.value);
+    // What came from outside, or was held where it was: its owner may have changed it since.
+    const bool elsewhere = value.fixed || value.maker < 0 || value.held;
+    if (elsewhere && !value.copied && !value.remade) argument.window.require_unmodified();
+    c10::Storage storage = storage_of(argument.value);
+    TORCH_CHECK(storage, "[recompute] ", call_.traits->name,
+                " cannot be repeated: an argument of it is gone");
+    if (argument.written) storage = own(argument, std::move(storage));
+    at::Tensor tensor = argument.window.on(storage);
+    c10::IValue& place = stack[static_cast<std::size_t>(argument.position)];
+    if (argument.element < 0) {
+      place = std::move(tensor);
+      return;
+    }
+    if (lists_done_ <= argument.position) {
+      place = place.toList().copy();
+      lists_done_ = argument.position + 1;
+    }
+    place.toList().set(static_cast<std::size_t>(argument.element), std::move(tensor));
+  }
+
+  /// What is changed in place must be nobody else's.
+  c10::Storage own(const TensorArgument& argument, c10::Storage storage) {
+    for (const auto& [value, mine] : owned_) {
+      if (value == argument.value) return mine;
+    }
+    Value& value = book_.value(argument.value);
+    const int mine = call_.counted && !call_.repeated ? 1 : 0;
+    const bool last_reader = !job_.inputs.contains(argument.value) && value.readers_left <= mine &&
+                             uses_[argument.value] <= 1 && !job_.wanted.contains(argument.value);
+    if (last_reader) {
+      value.remade = c10::Storage();
+    } else {
+      storage = copy_of(storage);
+    }
+    owned_.emplace_back(argument.value, storage);
+    return storage;
+  }
+
+  static c10::Storage copy_of(const c10::Storage& storage) {
+    const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+    const at::Tensor copy =
+        at::empty({bytes}, at::TensorOptions(at::kByte).device(storage.device()));
+    copy.copy_(at::empty({0}, copy.options()).set_(storage, 0, {bytes}, {1}));
+    return copy.storage();
+  }
+
+  void keep(const Made& made, const torch::jit::Stack& stack) {
+    Value& value = book_.value(made.value);
+    c10::Storage storage;
+    if (made.argument >= 0) {
+      const ValueId before = call_.tensors[static_cast<std::size_t>(made.argument)].value;
+      for (const auto& [owner, mine] : owned_) {
+        if (owner == before) storage = mine;
+      }
+    } else {
+      const c10::IValue& output = stack[static_cast<std::size_t>(made.output)];
+      storage = (made.element < 0
+                     ? output.toTensor()
+                     : at::Tensor(output.toTensorVector()[static_cast<std::size_t>(made.element)]))
+                    .storage();
+    }
+    TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " gave ",
+                storage.nbytes(), " bytes when it was repeated, ", value.bytes,
+                " before; keep what it makes by a rule");
+    if (job_.wanted.contains(made.value) || value.readers_left > 0 || uses_[made.value] > 0) {
+      value.remade = storage;
+    }
+  }
+
+  /// The last reader lets go.
+  void finish_inputs() {
+    const bool first = !std::exchange(call_.repeated, true) && call_.counted;
+    for (const TensorArgument& argument : call_.tensors) {
+      Value& value = book_.value(argument.value);
+      if (first) --value.readers_left;
+      const int uses = --uses_[argument.value];
+      if (value.readers_left == 0 && uses == 0 && !job_.wanted.contains(argument.value)) {
+        value.remade = c10::Storage();
+      }
+    }
+  }
+
+  RecipeBook& book_;
+  const Replay::Job& job_;
+  Uses& uses_;
+  Call& call_;
+  int lists_done_ = 0;
+  c10::SmallVector<std::pair<ValueId, c10::Storage>, 1> owned_;
+};
+
+}  // namespace
+
+void Replay::expect(RecipeBook& book, const std::vector<CallId>& calls) {
+  for (const CallId id : calls) {
+    Call& call = book.call(id);
+    if (std::exchange(call.counted, true)) continue;
+    for (const TensorArgument& argument : call.tensors) ++book.value(argument.value).readers_left;
+  }
+}
+
+void Replay::run(RecipeBook& book, const Job& job) {
+  const at::NoGradGuard no_gradients;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const CallRecorder::Pause pause;
+  Uses uses;
+  for (const CallId id : job.calls) {
+    for (const TensorArgument& argument : book.call(id).tensors) ++uses[argument.value];
+  }
+  for (const CallId id : job.calls) Repetition(book, job, uses, book.call(id)).run();
+}
+
+void Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
+  std::deque<ValueId>& lingering = book.lingering();
+  for (const CallId id : job.calls) {
+    for (const Made& made : book.call(id).makes) {
+      const bool stays = book.value(made.value).remade && !job.wanted.contains(made.value);
+      if (stays) lingering.push_back(made.value);
+    }
+  }
+  std::size_t bytes = 0;
+  for (const ValueId id : lingering) bytes += book.value(id).remade ? book.value(id).bytes : 0;
+  while (bytes > bound && !lingering.empty()) {
+    Value& oldest = book.value(lingering.front());
+    lingering.pop_front();
+    if (!oldest.remade) continue;
+    bytes -= oldest.bytes;
+    oldest.remade = c10::Storage();
+  }
+}
+
+}  // namespace spillway

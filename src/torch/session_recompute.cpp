@@ -1,0 +1,360 @@
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "recipe.hpp"
+#include "session_core.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+namespace {
+
+/// A buffer that is not made again: what it holds is there, on the device or in a tier.
+bool is_stored(const std::shared_ptr<SavedBuffer>& buffer) {
+  return buffer != nullptr && !buffer->prove && buffer->action != ActionKind::kRecompute;
+}
+
+bool is_remade(const std::shared_ptr<SavedBuffer>& buffer) {
+  return buffer != nullptr && (buffer->prove || buffer->action == ActionKind::kRecompute);
+}
+
+/// Whether a replay may read the value as it is, without making it.
+bool is_there(const Value& value) {
+  if (value.remade || value.holders > 0 || value.fixed || value.maker < 0) return true;
+  const auto buffer = value.buffer.lock();
+  return is_stored(buffer) || (is_remade(buffer) && !buffer->prove && buffer->on_device());
+}
+
+c10::Storage copy_of(const c10::Storage& storage) {
+  const at::NoGradGuard no_gradients;
+  const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+  const at::Tensor copy = at::empty({bytes}, at::TensorOptions(at::kByte).device(storage.device()));
+  copy.copy_(at::empty({0}, copy.options()).set_(storage, 0, {bytes}, {1}));
+  return copy.storage();
+}
+
+}  // namespace
+
+const std::string& SessionCore::running_operator() const {
+  static const std::string kNone;
+  return running_calls_.empty() ? kNone : book_->call(running_calls_.back()).traits->name;
+}
+
+int SessionCore::call_begins(const OperatorTraits& traits,
+                             c10::ArrayRef<const c10::IValue> inputs) {
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return -1;
+  Pass& pass = current_pass();
+  const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
+  if (traits.writes_any) keep_before_write(book_->call(id));
+  running_calls_.push_back(id);
+  if (recording_) times_.push_back({Scope::current(), device_->mark(), {}});
+  return id;
+}
+
+void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return;
+  if (recording_) times_[static_cast<std::size_t>(call)].end = device_->mark();
+  while (!running_calls_.empty() && running_calls_.back() >= call) running_calls_.pop_back();
+  book_->end(call, outputs);
+  const Call& ended = book_->call(call);
+  if (ended.traits->writes_any) keep_if_changed(ended);
+  make_anchors(ended);
+  settle_awaited();
+}
+
+void SessionCore::keep_before_write(const Call& call) {
+  for (const TensorArgument& argument : call.tensors) {
+    Value& value = book_->value(argument.value);
+    if (!argument.written || value.holders == 0 || value.copied) continue;
+    const auto alive = value.pin.lock();
+    if (!alive) continue;
+    // Replays start from what it holds now.
+    value.copied = true;
+    mutex_.free_outside(std::exchange(value.held, copy_of(c10::Storage(alive))));
+    drop_locked(std::exchange(value.held_buffer, nullptr));
+  }
+}
+
+void SessionCore::keep_if_changed(const Call& call) {
+  for (const TensorArgument& argument : call.tensors) {
+    const Value& value = book_->value(argument.value);
+    const BufferRef buffer = argument.written ? value.buffer.lock() : nullptr;
+    // If autograd can see the change it will refuse the buffer itself.
+    if (buffer == nullptr || value.counter.current_version() != value.version) continue;
+    const auto alive = value.pin.lock();
+    if (!alive) continue;
+    count_fallback("a saved buffer was changed behind autograd's back: kept");
+    if (buffer->in_window) {
+      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
+      buffer->in_window = false;
+    }
+    if (!buffer->on_device()) hold(buffer->bytes);
+    buffer->storage = c10::Storage(alive);
+    buffer->ticket = Ticket();
+    buffer->action = ActionKind::kKeep;
+    buffer->prove = false;
+    buffer->awaited = false;
+    if (buffer->pass->record != nullptr) {
+      buffer->pass->record->fix(buffer->id, FixedReason::kChangedLater);
+    }
+  }
+}
+
+void SessionCore::make_anchors(const Call& call) {
+  Pass& pass = *passes_[static_cast<std::size_t>(call.pass)];
+  if (pass.layout == nullptr || pass.diverged || pass.next_site == 0) return;
+  const std::vector<ChunkLayout::AnchorShape>& anchors = pass.layout->anchors;
+  const int number = call.number - pass.call_shift;
+  auto anchor = std::lower_bound(anchors.begin(), anchors.end(), number,
+                                 [](const auto& each, int wanted) { return each.call < wanted; });
+  for (; anchor != anchors.end() && anchor->call == number; ++anchor) {
+    make_anchor(pass, call, static_cast<std::size_t>(anchor - anchors.begin()));
+  }
+}
+
+void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) {
+  const ChunkLayout::AnchorShape& anchor = pass.layout->anchors[number];
+  const auto output = static_cast<std::size_t>(anchor.output);
+  if (call.traits->name != anchor.name || output >= call.makes.size()) {
+    diverge(pass);
+    return;
+  }
+  const ValueId id = call.makes[output].value;
+  Value& value = book_->value(id);
+  const auto alive = value.pin.lock();
+  if (!alive || value.counter.current_version() != value.version) {
+    count_fallback("a value to recompute from was gone before it could be held");
+    return;
+  }
+  if (!value.buffer.expired()) return;
+  const auto place = static_cast<int>(pass.layout->second.size() + number);
+  const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.version);
+  buffer->action = anchor.action;
+  attach(buffer, id);
+  hold_root(id, *pass.book);
+  pass.anchors.push_back(id);
+  if (anchor.action == ActionKind::kOffload) start_offload(buffer);
+}
+
+void SessionCore::attach(const BufferRef& buffer, ValueId id) {
+  Value& value = buffer->pass->book->value(id);
+  buffer->value = id;
+  // An anchor may hold it already; what autograd saved is then held twice, in one storage.
+  value.buffer = buffer;
+  if (value.holders > 0 && !value.copied && is_stored(buffer) && !buffer->awaited) {
+    mutex_.free_outside(std::exchange(value.held, c10::Storage()));
+    drop_locked(std::exchange(value.held_buffer, buffer));
+  }
+}
+
+void SessionCore::settle_awaited() {
+  if (awaited_.empty()) return;
+  const std::vector<WeakBuffer> awaited = std::exchange(awaited_, {});
+  for (const WeakBuffer& each : awaited) {
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->awaited) continue;
+    const Value& value = buffer->pass->book->value(buffer->value);
+    // Whoever runs now may be making it.
+    const bool being_made = value.maker < 0 && value.unclaimed && !running_calls_.empty();
+    if (being_made) {
+      awaited_.push_back(each);
+    } else {
+      settle(buffer);
+    }
+  }
+}
+
+void SessionCore::settle(const BufferRef& buffer) {
+  buffer->awaited = false;
+  RecipeBook& book = *buffer->pass->book;
+  const Recipe recipe = find_recipe(book, buffer->value);
+  if (!recipe) {
+    const auto id = static_cast<std::size_t>(buffer->id);
+    const ActionKind second = buffer->pass->layout->second[id];
+    count_fallback("not recomputable: " + recipe.problem);
+    if (buffer->prove) {
+      buffer->prove = false;
+      proof_.refuse({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+    } else {
+      buffer->action = second;
+      if (second == ActionKind::kOffload) start_offload(buffer);
+    }
+    return;
+  }
+  buffer->roots = recipe.roots;
+  for (const ValueId root : buffer->roots) hold_root(root, book);
+  if (buffer->prove) return;
+  mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
+  let_go(buffer->bytes);
+}
+
+void SessionCore::hold_root(ValueId root, RecipeBook& book) {
+  Value& value = book.value(root);
+  if (value.holders++ > 0) return;
+  value.held_buffer = value.buffer.lock();
+  if (!is_stored(value.held_buffer)) value.held_buffer.reset();
+  if (value.held_buffer == nullptr) value.held = c10::Storage(value.pin.lock());
+}
+
+void SessionCore::let_go_root(ValueId root, RecipeBook& book) {
+  Value& value = book.value(root);
+  if (--value.holders > 0) return;
+  mutex_.free_outside(std::exchange(value.held, c10::Storage()));
+  drop_locked(std::exchange(value.held_buffer, nullptr));
+}
+
+void SessionCore::leave_book(SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  Value& value = book.value(buffer.value);
+  if (value.remade && value.readers_left == 0) {
+    mutex_.free_outside(std::exchange(value.remade, c10::Storage()));
+  }
+  const bool passed_on = buffer.action == ActionKind::kRecompute && buffer.on_device();
+  if (passed_on && value.readers_left > 0 && !value.remade) {
+    value.remade = buffer.storage;  // Later replays read it.
+    book.lingering().push_back(buffer.value);
+  }
+  for (const ValueId root : std::exchange(buffer.roots, {})) let_go_root(root, book);
+}
+
+void SessionCore::expect_replays(Pass& pass) {
+  if (pass.book == nullptr || pass.layout == nullptr) return;
+  RecipeBook& book = *pass.book;
+  for (const WeakBuffer& each : pass.buffers) {
+    const BufferRef buffer = each.lock();
+    if (!is_remade(buffer) || buffer->awaited) continue;
+    Replay::expect(book, calls_to_repeat(book, buffer->value, [&](ValueId id) {
+                     return is_there(book.value(id)) || is_remade(book.value(id).buffer.lock());
+                   }));
+  }
+}
+
+at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) {
+  const std::lock_guard replays(replay_mutex_);
+  std::unique_lock lock(mutex_);
+  RecipeBook& book = *buffer.pass->book;
+  if (!buffer.prove) {
+    if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
+    reload_ahead();
+    return window.on(buffer.storage);
+  }
+  bring_back(buffer);
+  at::Tensor original = window.on(buffer.storage);
+  if (!book.value(buffer.value).remade) remake_storage(lock, buffer);
+  reload_ahead();
+  const c10::Storage remade = book.value(buffer.value).remade;
+  const Proof::Key key{buffer.pass->key.chunk, buffer.id};
+  std::set<Proof::Key> made_from;
+  const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
+    const Value& value = book.value(id);
+    return value.holders > 0 || value.fixed || value.maker < 0;
+  });
+  for (const CallId id : calls) {
+    for (const Made& made : book.call(id).makes) {
+      const BufferRef other = book.value(made.value).buffer.lock();
+      if (other != nullptr && other->prove) made_from.insert({key.chunk, other->id});
+    }
+  }
+  lock.unlock();
+  const CallRecorder::Pause pause;
+  proof_.compare(key, original, window.on(remade), std::move(made_from));
+  return original;
+}
+
+void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  const Replay::Job job = job_for(buffer);
+  step_.repeated_calls += job.calls.size();
+  lock.unlock();
+  Replay::run(book, job);
+  Replay::trim(book, job, options_.remade.count());
+  lock.lock();
+  commit(job, book);
+}
+
+Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  Replay::Job job;
+  job.calls =
+      calls_to_repeat(book, buffer.value, [&book](ValueId id) { return is_there(book.value(id)); });
+  job.wanted[buffer.value] = true;
+  std::unordered_map<ValueId, bool> made_here;
+  for (const CallId id : job.calls) {
+    for (const Made& made : book.call(id).makes) {
+      made_here[made.value] = true;
+      const BufferRef other = book.value(made.value).buffer.lock();
+      if (is_remade(other) && (other->prove || !other->on_device())) job.wanted[made.value] = true;
+    }
+  }
+  for (const CallId id : job.calls) {
+    for (const TensorArgument& argument : book.call(id).tensors) {
+      const Value& value = book.value(argument.value);
+      if (made_here.contains(argument.value) || value.remade) continue;
+      if (!job.inputs.contains(argument.value)) job.inputs[argument.value] = storage_of(value);
+    }
+  }
+  return job;
+}
+
+c10::Storage SessionCore::storage_of(const Value& value) {
+  if (value.held) return value.held;
+  BufferRef buffer = value.held_buffer != nullptr ? value.held_buffer : value.buffer.lock();
+  if (is_stored(buffer)) bring_back(*buffer);
+  if (buffer != nullptr && buffer->on_device()) return buffer->storage;
+  auto alive = value.pin.lock();
+  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
+void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
+  for (const auto& [id, wanted] : job.wanted) {
+    Value& value = book.value(id);
+    const BufferRef buffer = value.buffer.lock();
+    if (buffer == nullptr || !value.remade) continue;
+    step_.bytes_remade += Bytes(value.bytes);
+    if (buffer->prove) continue;
+    buffer->storage = std::exchange(value.remade, c10::Storage());
+    buffer->ready = true;
+    hold(buffer->bytes);
+  }
+}
+
+void SessionCore::finish_proof() {
+  std::vector<Proof::Failure> failures;
+  try {
+    failures = proof_.read();
+  } catch (const std::exception& error) {
+    count_fallback(std::string("the proof could not be read: ") + error.what());
+    prove_next_ = true;
+    return;
+  }
+  auto plan = std::make_shared<Plan>(*plan_);
+  bool changed = false;
+  for (ChunkPlan& chunk : plan->chunks) {
+    for (Decision& decision : chunk.decisions) {
+      if (decision.action.kind != ActionKind::kRecompute) continue;
+      const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& each) {
+        return each.key == Proof::Key{chunk.chunk, decision.buffer};
+      });
+      if (failure == failures.end()) continue;
+      if (!failure->own) {
+        prove_next_ = true;  // What it was made from is kept from now on; it may be right then.
+        continue;
+      }
+      changed = true;
+      decision.action = {decision.second, false, {}};
+      decision.reason += ", but " + failure->reason;
+      demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
+                         failure->reason);
+      count_fallback(failure->reason);
+    }
+  }
+  if (!changed) return;
+  plan_ = std::move(plan);
+  lay_out();
+}
+
+}  // namespace spillway

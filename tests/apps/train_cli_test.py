@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""`spillway train` and `spillway profile` with a tiny model, as a user runs them: never their times."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from program import BIN, run
+
+SHAPE = {"layers": 3, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 96, "tokens": 96, "vocabulary": 64, "device": "host"}
+
+
+def tiny(**changes):
+    """The options of a tiny model."""
+    values = {**SHAPE, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+TINY = tiny()
+RULES = '[[rule]]\nlayers = "0..1"\naction = "offload"\n[limits]\nin_flight = "64 KiB"\nahead = "64 KiB"\nmin_size = "4 KiB"\n'
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def built_with_torch():
+    report = json.loads(run("spillway", "doctor", "--quick", "--size", "2 MiB", "--json").stdout)
+    return report["checks"]["torch"]["values"]["built_in"]
+
+
+WITH_TORCH = built_with_torch()
+
+
+class InAFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.rules = self.folder / "r.toml"
+        self.rules.write_text(RULES, encoding="utf-8")
+
+    def ok(self, *words):
+        result = run("spillway", *map(str, words))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def refused(self, code, *words):
+        result = run("spillway", *map(str, words))
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+        return result.stderr
+
+
+@unittest.skipUnless(WITH_TORCH, "built without torch")
+class Train(InAFolder):
+    def test_compares_bits_and_writes_everything(self):
+        out = self.folder / "new" / "run"
+        result = self.ok("train", *TINY, "--steps", "4", "--compare", "--rules", self.rules, "--dropout", "0.1",
+                         "--out", out)  # fmt: skip
+        self.assertIn("bits equal: yes (4 losses and 84 gradients of 4 steps compared)", result.stdout)
+        self.assertIn("3 layers of width 64", result.stdout)
+        self.assertIn("whose allocator keeps no statistics", result.stdout)
+        self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x\n")
+        self.assertRegex(result.stdout, r"fallbacks +none\n")
+        names = sorted(each.name for each in out.iterdir())
+        self.assertEqual(names, ["plan.json", "profile.json", "report.json", "report.txt", "train.json"])
+        found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        self.assertEqual(found["schema"], "spillway.train/1")
+        self.assertTrue(found["bits_equal"])
+        self.assertEqual(found["without"]["losses"], found["with"]["losses"])
+        self.assertEqual(len(found["with"]["losses"]), 4)
+        self.assertGreater(found["report"]["bytes_out"], 0)
+        self.assertLess(found["report"]["saved_peak_with"], found["report"]["saved_peak_without"])
+        self.assertEqual(found["report"]["recorded_steps"], 1)
+        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+        self.assertEqual(report["schema"], "spillway.report/1")
+        self.assertIn("spillway report, rank 0", (out / "report.txt").read_text(encoding="utf-8"))
+        # What it wrote is what the other commands read.
+        self.ok("explain", out / "plan.json", "--profile", out / "profile.json")
+        again = self.folder / "plan.json"
+        self.ok("plan", "--profile", out / "profile.json", "--rules", self.rules, "--out", again)
+        by_plan = self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again)
+        self.assertIn("bits equal: yes", by_plan.stdout)
+        self.assertRegex(by_plan.stdout, r"steps that recorded +0\n")
+
+    def test_learns(self):
+        out = self.folder / "run"
+        self.ok("train", *TINY, "--steps", "30", "--rules", self.rules, "--out", out)
+        losses = json.loads((out / "train.json").read_text(encoding="utf-8"))["with"]["losses"]
+        self.assertLess(losses[-1], 0.95 * losses[0])
+
+    def test_seeds_give_other_runs(self):
+        losses = []
+        for seed in (1, 1, 2):
+            out = self.folder / "run"
+            self.ok("train", *TINY, "--steps", "1", "--seed", seed, "--out", out)
+            losses.append(json.loads((out / "train.json").read_text(encoding="utf-8"))["with"]["losses"])
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
+
+    def test_says_that_a_plan_of_another_model_does_not_fit(self):
+        profile, plan = self.folder / "p.json", self.folder / "plan.json"
+        self.ok("profile", *TINY, "--out", profile)
+        self.ok("plan", "--profile", profile, "--rules", self.rules, "--out", plan)
+        out = self.folder / "run"
+        result = self.ok("train", *tiny(layers=2), "--steps", "4", "--compare", "--plan", plan, "--out", out)
+        self.assertIn("bits equal: yes", result.stdout)
+        self.assertRegex(result.stdout, r"fallbacks +2\n")
+        fallbacks = json.loads((out / "report.json").read_text(encoding="utf-8"))["fallbacks"]
+        self.assertIn("the plan given was made for another structure than the one recorded", fallbacks)
+
+    def test_prints_plain_lines_where_there_is_no_terminal(self):
+        result = self.ok("train", *TINY, "--steps", "3")
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 3, result.stderr)
+        for line in lines:
+            self.assertRegex(line, r"^with Spillway +: step \d/3, loss \d+\.\d+, \d+\.\d+ ms$")
+        self.assertNotIn("\r", result.stderr)
+
+    def test_draws_a_bar_on_a_terminal(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [str(BIN / "spillway"), "train", *TINY, "--steps", "2"], stdout=subprocess.DEVNULL, stderr=slave,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                data = os.read(master, 4096)
+            except OSError:  # The other end is closed.
+                break
+            if not data:
+                break
+            text += data
+        self.assertEqual(process.wait(), 0)
+        os.close(master)
+        self.assertRegex(text.decode(), r"\rwith Spillway +\[#{15}\.{15}\] 1/2  loss .*\rwith Spillway +\[#{30}\] 2/2  loss ")
+
+    def test_refuses_what_cannot_be_before_it_trains(self):
+        self.assertIn("kv_heads = 3 must divide heads = 4", self.refused(1, "train", *tiny(kv_heads=3)))
+        self.assertIn("give a multiple of 8 as hidden", self.refused(1, "train", *tiny(hidden=30)))
+        self.assertIn("device 99 wanted", self.refused(1, "train", *tiny(device="cuda:99")))
+        self.assertIn("cannot read /nowhere/r.toml", self.refused(1, "train", *TINY, "--rules", "/nowhere/r.toml"))
+        self.assertIn("cannot read /nowhere/p.json", self.refused(1, "train", *TINY, "--plan", "/nowhere/p.json"))
+        for changes in ({"dtype": "int8"}, {"steps": 0}, {"dropout": 1.5}, {"layers": "many"}):
+            self.refused(2, "train", *tiny(**changes))
+
+
+@unittest.skipUnless(WITH_TORCH, "built without torch")
+class Profile(InAFolder):
+    def test_writes_what_one_step_showed(self):
+        out = self.folder / "p.json"
+        result = self.ok("profile", *TINY, "--out", out)
+        self.assertRegex(result.stdout, re.escape(f"{out} is written: ") + r"\d+ buffers in \d+ saved tensors")
+        self.assertIn(f"spillway plan --profile {out}", result.stdout)
+        profile = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(profile["schema"], "spillway.profile/1")
+        self.assertEqual((profile["layers"], profile["layer_scope"]), (3, "layers"))
+        scopes = {each["position"]["scope"] for each in profile["chunks"][0]["buffers"]}
+        self.assertIn("layers.2.attention.core", scopes)
+
+    def test_names_the_file_it_cannot_write(self):
+        result = run("spillway", "profile", *TINY, "--out", "/nowhere/p.json")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("error: [profile] cannot write /nowhere/p.json", result.stderr)
+
+    def test_help_says_how_programs_write_their_own(self):
+        text = self.ok("profile", "--help").stdout
+        self.assertIn("save_profile(*session.profile()", text)
+        self.assertIn("session.profile_json()", text)
+
+
+@unittest.skipIf(WITH_TORCH, "built with torch")
+class WithoutTorch(InAFolder):
+    def test_both_commands_say_what_is_missing(self):
+        for command in ("train", "profile"):
+            self.assertIn(f"[{command}] this program was built without torch", self.refused(1, command, *TINY))
+
+
+class Help(unittest.TestCase):
+    def test_names_options_with_their_defaults(self):
+        text = run("spillway", "train", "--help").stdout
+        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--out FOLDER", "--steps N:POSITIVE=12"):
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,21 @@
+#include <iostream>
+
+#include <ATen/ATen.h>
+
+#include "spillway/spillway.hpp"
+
+int main() {
+  spillway::SessionOptions options;
+  options.rules = spillway::parse_rules("[[rule]]\naction = \"offload\"\n", "rules");
+  options.device = at::kCPU;
+  spillway::Session session(options);
+  const at::Tensor weight = at::ones({256, 256}).set_requires_grad(true);
+  for (int i = 0; i < 2; ++i) {
+    const auto step = session.step();
+    const spillway::Scope scope("layer");
+    const at::Tensor loss = weight.exp().sin().sum();
+    loss.backward();
+  }
+  if (session.report().bytes_out == spillway::Bytes(0)) return 1;
+  std::cout << "consumer: " << spillway::to_string(spillway::parse_bytes("8 GiB")) << '\n';
+}

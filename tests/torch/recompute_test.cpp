@@ -1,0 +1,455 @@
+#include <cstring>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/op_registration/op_registration.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/torch/scope.hpp"
+#include "spillway/torch/session.hpp"
+#include "support/error_text.hpp"
+#include "training.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::difference;
+using testing::error_text;
+using ::testing::HasSubstr;
+using testing::plain_step;
+using testing::TinyModel;
+using testing::TinyOptions;
+
+SessionOptions with_rules(const std::string& rules) {
+  SessionOptions options;
+  options.rules = parse_rules(rules, "test.toml");
+  options.device = at::kCPU;
+  options.small = 1_KiB;
+  options.host = 64_MiB;
+  options.in_flight = 64_KiB;
+  options.ahead = 128_KiB;
+  return options;
+}
+
+SessionOptions recompute_everything() { return with_rules("[[rule]]\naction = \"recompute\"\n"); }
+
+TEST(Recompute, GivesTheSameBitsFromTheFirstStepOn) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_GT(report.repeated_calls, 10U) << report;
+  EXPECT_GT(report.bytes_remade, 100_KiB) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+  EXPECT_TRUE(report.demoted.empty()) << report;
+}
+
+constexpr const char* kLayers = "[internevo]\ncheckpoint = true\n";
+constexpr const char* kMixed =
+    "[[rule]]\nlayers = \"0\"\naction = \"offload\"\n"
+    "[[rule]]\nproducer = [\"*norm*\", \"*gelu*\", \"*dropout*\", \"aten::mul*\", \"aten::div*\"]\n"
+    "action = \"recompute\"\n"
+    "[[rule]]\nproducer = \"*attention*\"\naction = \"offload\"\n";
+
+TEST(Recompute, NeedsLessMemoryLayerByLayer) {
+  Session session(with_rules(kLayers));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_LT(report.saved_peak_with.count(), report.saved_peak_without.count() * 6 / 10) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
+TEST(Recompute, MixesWithKeepAndOffload) {
+  Session session(with_rules(kMixed));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_GT(report.actions.at("recompute").buffers, 3U) << report;
+  EXPECT_GT(report.actions.at("offload").buffers, 3U) << report;
+  EXPECT_GT(report.repeated_calls, 0U) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
+TEST(Recompute, RepeatsEachOperatorAtMostOnceInAPass) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  std::size_t made = 0;
+  for (const OperatorProfile& call : session.profile()->chunks[0].operators) {
+    made += call.makes.empty() ? 0 : 1;
+  }
+  EXPECT_LE(session.report().repeated_calls, made);
+}
+
+TEST(Recompute, AccumulatesGradientsOverMicroBatches) {
+  for (const char* const rules : {kLayers, kMixed}) {
+    Session session(with_rules(rules));
+    EXPECT_EQ(difference({}, session, 4,
+                         [](TinyModel& model, Step*, int i) {
+                           at::Tensor total = at::zeros({});
+                           for (int micro = 0; micro < 3; ++micro) {
+                             at::Tensor loss = model.loss(model.tokens(1, 32, 10 * i + micro));
+                             loss.backward();
+                             total = total + loss.detach();
+                           }
+                           return total;
+                         }),
+              0);
+    EXPECT_GT(session.report().repeated_calls, 0U);
+    EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  }
+}
+
+TEST(Recompute, KeepsSeveralPassesInFlight) {
+  for (const char* const rules : {kLayers, kMixed}) {
+    Session session(with_rules(rules));
+    EXPECT_EQ(difference({}, session, 4,
+                         [](TinyModel& model, Step* step, int i) {
+                           std::vector<at::Tensor> losses;
+                           for (int micro = 0; micro < 3; ++micro) {
+                             if (step != nullptr) step->pass(0, micro);
+                             losses.push_back(model.loss(model.tokens(1, 32, 10 * i + micro)));
+                           }
+                           at::Tensor total = at::zeros({});
+                           for (const at::Tensor& loss : losses) {
+                             loss.backward();
+                             total = total + loss.detach();
+                           }
+                           return total;
+                         }),
+              0);
+    EXPECT_GT(session.report().repeated_calls, 0U);
+    EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  }
+}
+
+TEST(Recompute, GoesOnWhenSizesChange) {
+  Session session(with_rules(kLayers));
+  EXPECT_EQ(difference({}, session, 6,
+                       [](TinyModel& model, Step*, int i) {
+                         at::Tensor loss = model.loss(model.tokens(1 + i % 3, 16 + 8 * i, i));
+                         loss.backward();
+                         return loss;
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+/// Mixed precision with its cache of cast weights, over micro-batches within one context.
+class Autocast {
+ public:
+  Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_cache_enabled(true);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+  }
+};
+
+TEST(Recompute, GivesTheSameBitsUnderAutocast) {
+  for (const char* const rules : {kLayers, kMixed, "[[rule]]\naction = \"recompute\"\n"}) {
+    Session session(with_rules(rules));
+    TinyOptions shape;
+    shape.tied = true;
+    EXPECT_EQ(difference(shape, session, 4,
+                         [](TinyModel& model, Step*, int i) {
+                           at::Tensor total = at::zeros({});
+                           for (int micro = 0; micro < 2; ++micro) {
+                             at::Tensor loss;
+                             {
+                               const Autocast autocast;
+                               loss = model.loss(model.tokens(1, 32, 10 * i + micro));
+                             }
+                             loss.backward();
+                             total = total + loss.detach();
+                           }
+                           return total;
+                         }),
+              0);
+    EXPECT_GT(session.report().repeated_calls, 0U);
+    EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+  }
+}
+
+/// What a program may do with tensors that autograd saves; gives the loss.
+using Program = at::Tensor (*)(const at::Tensor& weight, int step);
+
+/// The weight's gradients without and with recompute over some steps; the number that differ.
+int difference_of(Program program, Session& session, int steps = 4) {
+  const testing::Deterministic deterministic;
+  const auto run = [&](Session* active) {
+    std::vector<at::Tensor> gradients;
+    at::manual_seed(3);
+    at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
+    if (active != nullptr) active->register_fixed(weight, FixedReason::kParameter);
+    for (int i = 0; i < steps; ++i) {
+      at::manual_seed(static_cast<std::uint64_t>(i));
+      weight.mutable_grad() = at::Tensor();
+      {
+        std::optional<Step> step;
+        if (active != nullptr) step.emplace(active->step());
+        program(weight, i).backward();
+      }
+      gradients.push_back(weight.grad().clone());
+    }
+    return gradients;
+  };
+  const std::vector<at::Tensor> without = run(nullptr);
+  return testing::count_different(without, run(&session));
+}
+
+TEST(Proof, CatchesAKernelThatTheDispatcherDoesNotSee) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  const at::Tensor x = weight * 2;
+                  static_cast<float*>(x.data_ptr())[5] = 7;  // As a kernel of one's own would.
+                  return x.exp().sum() + (x * x).sum();
+                },
+                session),
+            0);
+  ASSERT_FALSE(session.report().demoted.empty()) << session.report();
+  EXPECT_THAT(session.report().demoted[0], HasSubstr("recomputed it had other bits"));
+  EXPECT_THAT(session.report().to_text(), HasSubstr("other bits"));
+}
+
+TEST(Proof, DemotesOnlyTheBufferWhoseFaultItIs) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  const at::Tensor x = weight * 2;
+                  static_cast<float*>(x.data_ptr())[5] = 7;
+                  const at::Tensor y = x.sin();
+                  return (y * y.cos()).sum() + (x * x).sum();
+                },
+                session, 6),
+            0);
+  EXPECT_EQ(session.report().demoted.size(), 1U) << session.report();
+  EXPECT_GT(session.report().repeated_calls, 0U);
+}
+
+TEST(Proof, KeepsWhatIsWrittenBehindAutogradsBack) {
+  for (const char* const action : {"recompute", "offload"}) {
+    Session session(with_rules(std::string("[[rule]]\naction = \"") + action + "\"\n"));
+    EXPECT_EQ(difference_of(
+                  [](const at::Tensor& weight, int) {
+                    const at::Tensor x = weight * 2;
+                    const at::Tensor y = x * x;
+                    x.variable_data().add_(1);
+                    return y.sum();
+                  },
+                  session),
+              0);
+  }
+}
+
+int global_power = 1;
+
+TEST(Proof, CatchesAnOperatorThatReadsSomethingElseEachTime) {
+  // An operator of somebody's library, registered with the dispatcher, whose result is another one
+  // at each call.
+  static const auto registration =
+      c10::RegisterOperators().op("spillway_test::unsteady(Tensor x) -> Tensor",
+                                  [](const at::Tensor& x) { return x * ++global_power; });
+  Session session(recompute_everything());
+  std::vector<at::Tensor> gradients;
+  const auto run = [&](Session* active) {
+    global_power = 1;
+    gradients.clear();
+    at::manual_seed(3);
+    at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
+    for (int i = 0; i < 4; ++i) {
+      global_power = 10 * i;
+      weight.mutable_grad() = at::Tensor();
+      {
+        std::optional<Step> step;
+        if (active != nullptr) step.emplace(active->step());
+        at::Tensor x;
+        {
+          const at::NoGradGuard guard;
+          x = c10::Dispatcher::singleton()
+                  .findSchemaOrThrow("spillway_test::unsteady", "")
+                  .typed<at::Tensor(const at::Tensor&)>()
+                  .call(weight.detach());
+        }
+        (x * weight).sum().backward();
+      }
+      gradients.push_back(weight.grad().clone());
+    }
+    return gradients;
+  };
+  const std::vector<at::Tensor> without = run(nullptr);
+  EXPECT_EQ(testing::count_different(without, run(&session)), 0);
+}
+
+TEST(Recompute, FollowsAScalarThatChangesEveryStep) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  const at::Tensor x = weight * (1.5 + i);
+                  return (x * x).sum();
+                },
+                session),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U);
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+TEST(Recompute, FollowsChangesInPlace) {
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  at::Tensor x = (weight * 3).sin();
+                  const at::Tensor y = x * x.detach();  // Saves both.
+                  at::Tensor z = y * 2;
+                  z = z.relu_();
+                  at::Tensor u = weight + 1;
+                  u.mul_(2).add_(i);
+                  u.slice(0, 0, 10).fill_(4);
+                  std::vector<at::Tensor> list{u, y};
+                  const at::Tensor w = at::cat(list);
+                  return (w * w).sum() + (z * z).sum() + (u * u).sum();
+                },
+                session),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U);
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+TEST(Recompute, StartsFromWhatWasThereBeforeItWasOverwritten) {
+  Session session(with_rules("[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  const at::Tensor base = at::ones({64, 64}) * 3;
+                  const at::Tensor s = base.sin();  // Made from what base is now.
+                  const at::Tensor y = weight * s;
+                  base.add_(1);
+                  return y.sum() + (weight * base).sum();
+                },
+                session),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+TEST(Recompute, RefusesAWeightThatChangedBeforeBackward) {
+  Session session(with_rules("[[rule]]\nproducer = \"aten::add\"\naction = \"recompute\"\n"));
+  at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
+  session.register_fixed(weight, FixedReason::kParameter);
+  for (int i = 0; i < 4; ++i) {
+    auto step = session.step();
+    const auto square = [](const at::Tensor& x) { return (x * x).sum(); };
+    const at::Tensor loss = square(weight + 1);
+    if (i < 3) {
+      loss.backward();
+      continue;
+    }
+    step.end();
+    {
+      const at::NoGradGuard guard;
+      weight.add_(1);
+    }
+    EXPECT_THAT(error_text<c10::Error>([&] { loss.backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  }
+}
+
+TEST(Recompute, RemembersAWeightThatChangesWithinTheStep) {
+  Session session(with_rules("[[rule]]\nproducer = \"aten::add\"\naction = \"recompute\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  at::Tensor x = weight + 1;
+                  const at::Tensor loss = (x * x).sum();
+                  const at::NoGradGuard guard;
+                  if (i == 3) at::Tensor(weight).mul_(1.25);
+                  return loss;
+                },
+                session),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U);
+}
+
+TEST(Recompute, FollowsAChainOfTwoThousandOperators) {
+  Session session(with_rules("[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  at::Tensor x = weight;
+                  for (int i = 0; i < 2000; ++i) x = x.sin();
+                  return x.sum();
+                },
+                session, 3),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 1900U) << session.report();
+  EXPECT_LE(session.report().repeated_calls, 2000U) << session.report();
+}
+
+TEST(Recompute, BoundsWhatItHoldsForLaterReplays) {
+  SessionOptions options = recompute_everything();
+  options.remade = 1_B;
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+}
+
+TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
+  Session session(with_rules(kLayers));
+  EXPECT_EQ(difference({}, session, 5,
+                       [&](TinyModel& model, Step* step, int i) {
+                         if (i == 3) session.verify_next_step();
+                         return plain_step(model, step, i);
+                       }),
+            0);
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
+  const testing::Deterministic deterministic;
+  const auto gradients_of = [](bool managed) {
+    TinyModel model({});
+    at::Tensor loss;
+    {
+      std::optional<Session> session;
+      if (managed) {
+        session.emplace(with_rules(kLayers));
+        session->register_model(model);
+      }
+      for (int i = 0; i < 4; ++i) {
+        model.zero_gradients();
+        std::optional<Step> step;
+        if (managed) step.emplace(session->step());
+        at::manual_seed(5);
+        loss = model.loss(model.tokens(2, 32, 1));
+        loss.backward({}, /*retain_graph=*/true);
+      }
+    }
+    loss.backward();
+    return model.gradients();
+  };
+  EXPECT_EQ(testing::count_different(gradients_of(false), gradients_of(true)), 0);
+}
+
+TEST(Recompute, RepeatsOperatorsOfAnyLibrary) {
+  static const auto registration =
+      c10::RegisterOperators().op("spillway_test::twice(Tensor x) -> Tensor",
+                                  [](const at::Tensor& x) { return x.detach() * 2; });
+  Session session(
+      with_rules("[[rule]]\nproducer = \"spillway_test::*\"\naction = \"recompute\"\n"
+                 "[[rule]]\nproducer = \"aten::mul\"\naction = \"recompute\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  const at::Tensor x = c10::Dispatcher::singleton()
+                                           .findSchemaOrThrow("spillway_test::twice", "")
+                                           .typed<at::Tensor(const at::Tensor&)>()
+                                           .call(weight.detach());
+                  return (x * weight).sum();
+                },
+                session),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,65 @@
+/// What tests of sessions share: a model trained without and with a session, compared bit for bit.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "spillway/torch/session.hpp"
+#include "tiny_model.hpp"
+
+namespace spillway::testing {
+
+/// On the CPU, with windows so small that buffers of a tiny model do leave.
+inline SessionOptions offload_everything() {
+  using namespace spillway::literals;
+  SessionOptions options;
+  options.rules = parse_rules("[[rule]]\naction = \"offload\"\n", "test.toml");
+  options.device = at::kCPU;
+  options.small = 1_KiB;
+  options.host = 64_MiB;
+  options.in_flight = 64_KiB;
+  options.ahead = 128_KiB;
+  return options;
+}
+
+/// The losses and gradients of `steps` steps. `forward` computes and backpropagates a step's loss.
+template <typename Forward>
+std::vector<at::Tensor> train(TinyModel& model, Session* session, int steps, Forward&& forward) {
+  std::vector<at::Tensor> values;
+  for (int i = 0; i < steps; ++i) {
+    model.zero_gradients();
+    at::manual_seed(100 + static_cast<std::uint64_t>(i));
+    {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      values.push_back(forward(step ? &*step : nullptr, i).detach().clone());
+    }
+    for (at::Tensor& gradient : model.gradients()) values.push_back(std::move(gradient));
+    model.update();
+  }
+  return values;
+}
+
+/// Trains one model without and one with a session; the number of values that differ in a bit.
+template <typename Forward>
+int difference(const TinyOptions& shape, Session& session, int steps, Forward&& forward) {
+  const Deterministic deterministic;
+  TinyModel plain(shape);
+  const auto without =
+      train(plain, nullptr, steps, [&](Step* step, int i) { return forward(plain, step, i); });
+  TinyModel managed(shape);
+  session.register_model(managed);
+  const auto with =
+      train(managed, &session, steps, [&](Step* step, int i) { return forward(managed, step, i); });
+  return count_different(without, with);
+}
+
+inline at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
+  at::Tensor loss = model.loss(model.tokens(2, 32, i));
+  loss.backward();
+  return loss;
+}
+
+}  // namespace spillway::testing
