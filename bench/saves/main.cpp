@@ -131,6 +131,22 @@ void measure_all(const Options& options, Report& report) {
                    {"offloaded, by the clock", "us", 2, app::spread_of(offloaded.clock)},
                    {"an operator without a session", "us", 2, app::spread_of(kept.without)}};
   report.figures.push_back(std::move(figure));
+
+  // One buffer is recomputed, so every call is noted.
+  const double share = 1.0 / options.tensors;
+  const Outcome recorded =
+      measure(options, torch_device,
+              "[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\nfraction = " +
+                  std::to_string(share) + "\n");
+  Figure recording;
+  recording.id = "saves.recorded";
+  recording.found = {"recording, per operator", "us", 2,
+                     app::exactly(app::spread_of(recorded.cost).median -
+                                  app::spread_of(kept.cost).median)};
+  recording.wanted = Wanted{Wanted::Kind::kAtMost, 3, true};
+  recording.beside = {{"session and recording", "us", 2, app::spread_of(recorded.cost)},
+                      {"by the clock", "us", 2, app::spread_of(recorded.clock)}};
+  report.figures.push_back(std::move(recording));
 }
 
 }  // namespace
