@@ -32,6 +32,7 @@ struct Options {
   bool small = false;
   bool explain = false;
   int repeats = 7;
+  std::vector<std::string> rows;  // Empty: all.
 };
 
 /// One way of running the model.
@@ -222,9 +223,24 @@ std::vector<Row> rows(int layers, bool judge) {
        cheap + "[[rule]]\nlayers = \"" + but_last +
            "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
        at_most(1.13), 3.6},
+      {"mlp_mixed", "the same, fc1 of three layers offloaded instead",
+       cheap +
+           "[[rule]]\nlayers = \"3,7,11\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"offload\"\n"
+           "[[rule]]\nlayers = \"" +
+           but_last + "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
+       at_most(1.13), 3.6},
       {"selective", "every layer recomputed, but not attention",
        "[internevo]\ncheckpoint = true\nselective_checkpoint = true\n", at_most(467.0 / 385.0),
        3.8},
+      {"selective_out", "the same, attention's inputs and outputs offloaded",
+       "[[rule]]\nlayers = \"" + but_last +
+           "\"\nmade_in = [\"layers.*.attention.qkv\", \"layers.*.attention.core\", "
+           "\"layers.*.attention.proj\"]\naction = \"offload\"\n"
+           "[[rule]]\nmade_in = \"layers.*.attention.core\"\naction = \"keep\"\n"
+           "[[rule]]\ngroup_inputs = 1\naction = \"offload\"\n"
+           "[[rule]]\nlayers = \"0..-1\"\naction = \"recompute\"\n"
+           "[limits]\nin_flight = \"512 MiB\"\nahead = \"512 MiB\"\n",
+       at_most(467.0 / 385.0), 3.8},
       {"full", "every layer recomputed", "[internevo]\ncheckpoint = true\n", std::nullopt},
   };
 }
@@ -312,6 +328,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--explain", options.explain, "Print the plan of every row");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
+  app.add_option("--row", options.rows, "Measure these rows only, by their names in JSON");
 }
 
 LlamaShape shape_of(const Options& options) {
@@ -337,6 +354,9 @@ void measure_all(const Options& options, Report& report) {
   const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
   Bench bench(shape, options.repeats, options.explain, window);
   for (const Row& row : rows(shape.layers, judge)) {
+    const bool wanted = options.rows.empty() || std::find(options.rows.begin(), options.rows.end(),
+                                                          row.id) != options.rows.end();
+    if (!wanted) continue;
     std::cerr << "measuring: " << row.text << " ...\n";
     const Outcome outcome = bench.run(row);
     add_figures(report, row, outcome);

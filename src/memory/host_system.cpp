@@ -61,11 +61,11 @@ GroupMemory group_memory() {
        folder.resize(folder.rfind('/'))) {
     const std::optional<Bytes> limit = read_number(folder + "/memory.max");
     if (!limit) continue;
-    // Cached file pages count as used but are given up when needed.
-    const Bytes used = read_number(folder + "/memory.current").value_or(Bytes(0)) -
-                       read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
+    const Bytes current = read_number(folder + "/memory.current").value_or(Bytes(0));
+    const Bytes cached =
+        read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
     memory.limit = std::min(memory.limit, *limit);
-    memory.available = std::min(memory.available, *limit - std::min(used, *limit));
+    memory.available = std::min(memory.available, available_in_group(*limit, current, cached));
   }
   return memory;
 }
@@ -109,6 +109,11 @@ class Numa {
 Bytes total_host_memory() {
   const Bytes machine = read_field("/proc/meminfo", "MemTotal:", 1024).value_or(kNoLimit);
   return std::min(machine, group_memory().limit);
+}
+
+Bytes available_in_group(Bytes limit, Bytes current, Bytes cached) {
+  const Bytes used = current - std::min(cached, current);
+  return limit - std::min(used, limit);
 }
 
 Bytes available_host_memory() {

@@ -32,11 +32,12 @@ struct ChunkLayout {
   };
 
   std::vector<SiteShape> sites;
-  std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
-  std::vector<ActionKind> second;    // By buffer: if it cannot be recomputed.
-  std::vector<bool> held;            // By buffer: the caller holds it anyway.
-  std::vector<AnchorShape> anchors;  // By the number of the call.
-  std::vector<int> reload_order;     // Offloaded buffers, each once.
+  std::vector<ActionKind> action;      // By buffer; anchors come after the buffers.
+  std::vector<ActionKind> second;      // By buffer: if it cannot be recomputed.
+  std::vector<bool> held;              // By buffer: the caller holds it anyway.
+  std::vector<AnchorShape> anchors;    // By the number of the call.
+  std::vector<std::string> operators;  // By the number of the call; empty: nobody repeats it.
+  std::vector<int> reload_order;       // Offloaded buffers, each once.
   int calls_before_first_save = 0;
   bool recomputes = false;
 };

@@ -81,6 +81,7 @@ class SessionCore final : public Interceptor,
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
+  [[nodiscard]] bool is_wanted(Pass& pass, int number, const OperatorTraits& traits);
   void attach(const BufferRef& buffer, ValueId value);
   void keep_before_write(const Call& call);
   void keep_if_changed(const Call& call);

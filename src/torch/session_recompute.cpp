@@ -47,11 +47,27 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   const std::lock_guard lock(mutex_);
   if (!in_step_) return -1;
   Pass& pass = current_pass();
-  const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
+  const int number = pass.next_call++;
+  if (!is_wanted(pass, number, traits)) return -1;
+  const CallId id = book_->begin(traits, inputs, pass.number, number);
   if (traits.writes_any) keep_before_write(book_->call(id));
   running_calls_.push_back(id);
   if (recording_) times_.push_back({Scope::current(), device_->mark(), {}});
   return id;
+}
+
+bool SessionCore::is_wanted(Pass& pass, int number, const OperatorTraits& traits) {
+  // Whoever writes may write into what replays start from.
+  if (recording_ || traits.writes_any) return true;
+  if (pass.layout == nullptr || pass.diverged || !pass.layout->recomputes) return false;
+  if (pass.next_site == 0) return true;  // How calls are counted here is known at the first save.
+  const int place = number - pass.call_shift;
+  const std::vector<std::string>& operators = pass.layout->operators;
+  if (place < 0 || place >= static_cast<int>(operators.size())) return false;
+  const std::string& name = operators[static_cast<std::size_t>(place)];
+  if (name.empty()) return false;
+  if (name != traits.name) diverge(pass);
+  return !pass.diverged;
 }
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {

@@ -161,6 +161,10 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->anchors.push_back({anchor.call, anchor.output, anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
   }
+  for (const RecordedOperator& each : plan.operators) {
+    layout->operators.resize(static_cast<std::size_t>(each.call) + 1);
+    layout->operators.back() = each.name;
+  }
   layout->calls_before_first_save = plan.calls_before_first_save;
   std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {

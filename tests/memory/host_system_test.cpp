@@ -19,6 +19,12 @@ TEST(HostSystem, AvailableMemoryIsPartOfTheTotal) {
   EXPECT_LT(total_host_memory(), 1_GiB * (1U << 20U));
 }
 
+TEST(HostSystem, CachedFilesDoNotCountAsUsed) {
+  EXPECT_EQ(available_in_group(100_GiB, 30_GiB, 10_GiB), 80_GiB);
+  EXPECT_EQ(available_in_group(100_GiB, 30_GiB, 31_GiB), 100_GiB);
+  EXPECT_EQ(available_in_group(100_GiB, 130_GiB, 10_GiB), 0_B);
+}
+
 TEST(HostSystem, TheLockLimitIsThatOfTheProcess) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);

@@ -14,6 +14,10 @@ namespace spillway {
 /// What can be used now without pushing others out, within the control group's limit.
 [[nodiscard]] Bytes available_host_memory();
 
+/// What a control group leaves: its limit less what it uses. Cached file pages count as used there
+/// but are given up when needed; the system counts them apart, so they may be more than `current`.
+[[nodiscard]] Bytes available_in_group(Bytes limit, Bytes current, Bytes cached);
+
 /// How much memory this process may lock (`ulimit -l`); nothing: no limit.
 [[nodiscard]] std::optional<Bytes> lock_limit();
 
