@@ -13,6 +13,7 @@
 #include "cuda_event.hpp"
 #include "cuda_stream.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 
 namespace spillway {
 
@@ -116,9 +117,11 @@ std::unique_ptr<Event> CudaDevice::make_event(Timing timing) {
 
 std::optional<int> CudaDevice::numa_node() const {
   std::ifstream file("/sys/bus/pci/devices/" + pci_bus_of(state_->index) + "/numa_node");
-  int node = -1;
-  if (!(file >> node) || node < 0) return std::nullopt;
-  return node;
+  std::string line;
+  std::getline(file, line);
+  const std::optional<std::int64_t> node = whole_number(line);
+  if (!node || *node < 0) return std::nullopt;
+  return static_cast<int>(*node);
 }
 
 void CudaDevice::synchronize() {

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string_view>
 
 #include <dlfcn.h>
 #include <sys/resource.h>
+
+#include "spillway/core/numbers.hpp"
 
 namespace spillway {
 namespace {
@@ -20,10 +21,9 @@ std::optional<Bytes> read_field(const std::string& path, std::string_view key, s
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string name;
-    std::uint64_t value = 0;
-    if (words >> name >> value && name == key) return Bytes(value * unit);
+    const bool found = line.starts_with(key) && line.size() > key.size() && line[key.size()] == ' ';
+    const auto value = found ? whole_number(line.substr(key.size())) : std::nullopt;
+    if (value && *value >= 0) return Bytes(static_cast<std::uint64_t>(*value) * unit);
   }
   return std::nullopt;
 }
@@ -31,9 +31,11 @@ std::optional<Bytes> read_field(const std::string& path, std::string_view key, s
 /// A file that holds one number; nothing for "max" and for files that are not there.
 std::optional<Bytes> read_number(const std::string& path) {
   std::ifstream file(path);
-  std::uint64_t value = 0;
-  if (file >> value) return Bytes(value);
-  return std::nullopt;
+  std::string line;
+  std::getline(file, line);
+  const std::optional<std::int64_t> value = whole_number(line);
+  if (!value || *value < 0) return std::nullopt;
+  return Bytes(static_cast<std::uint64_t>(*value));
 }
 
 /// This process's control group (version 2), as a folder without a slash at its end.
@@ -62,8 +64,7 @@ GroupMemory group_memory() {
     const std::optional<Bytes> limit = read_number(folder + "/memory.max");
     if (!limit) continue;
     const Bytes current = read_number(folder + "/memory.current").value_or(Bytes(0));
-    const Bytes cached =
-        read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
+    const Bytes cached = read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
     memory.limit = std::min(memory.limit, *limit);
     memory.available = std::min(memory.available, available_in_group(*limit, current, cached));
   }
@@ -131,11 +132,12 @@ std::optional<Bytes> lock_limit() {
 
 std::string huge_page_mode() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string word;
-  while (file >> word) {
-    if (word.front() == '[') return word.substr(1, word.size() - 2);
-  }
-  return "unavailable";
+  std::string line;
+  std::getline(file, line);
+  const std::size_t begin = line.find('[');
+  const std::size_t end = line.find(']');
+  if (begin == std::string::npos || end == std::string::npos) return "unavailable";
+  return line.substr(begin + 1, end - begin - 1);
 }
 
 int numa_nodes() { return Numa().nodes(); }

@@ -5,6 +5,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
+#include "spillway/core/numbers.hpp"
 
 namespace spillway {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 constexpr std::string_view kOperation = "rules";
 
 std::string as_text(const toml::node& node) {
+  if (const auto* const whole = node.as_integer()) return std::to_string(whole->get());
+  if (const auto* const real = node.as_floating_point()) return shortest(real->get());
   std::ostringstream text;
   node.visit([&text](const auto& value) { text << value; });
   return text.str();
@@ -98,9 +101,7 @@ std::optional<double> TomlReader::number(std::string_view key, double least, dou
   if (!node->is_number()) refuse_type(key, "a number");
   const double found = *node->value<double>();
   if (!(found >= least && found <= most)) {
-    std::ostringstream range;
-    range << "it must be from " << least << " to " << most;
-    refuse_value(key, range.str());
+    refuse_value(key, "it must be from " + shortest(least) + " to " + shortest(most));
   }
   return found;
 }

@@ -1,58 +1,60 @@
 #include "spillway/torch/session_report.hpp"
 
-#include <iomanip>
 #include <ostream>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
+
+#include "spillway/core/numbers.hpp"
 
 namespace spillway {
 namespace {
 
-double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
+std::string milliseconds(Nanoseconds time) {
+  return with_decimals(static_cast<double>(time.count()) / 1e6, 2);
+}
 
 }  // namespace
 
 std::string SessionReport::to_text() const {
-  std::ostringstream out;
-  out << "spillway report, rank " << rank << ", " << device << ", " << steps << " steps ("
-      << recorded_steps << " recorded)\n";
-  out << "  saved on the device    without " << to_string(saved_peak_without) << ", with "
-      << to_string(saved_peak_with) << "\n";
-  if (device_peak > Bytes(0)) out << "  device peak            " << to_string(device_peak) << "\n";
-  out << "  planned reduction      " << to_string(planned_reduction)
-      << ", reached R = " << std::fixed << std::setprecision(2) << reduction_ratio << "\n";
-  for (const auto& [action, totals] : actions) {
-    out << "  " << std::left << std::setw(23) << action << totals.buffers << " buffers, "
-        << to_string(totals.bytes) << "\n";
-  }
-  out << "  last step              out " << to_string(bytes_out) << ", back "
-      << to_string(bytes_back) << ", used in place " << used_in_place << ", late reloads "
-      << late_reloads << "\n";
+  std::string out;
+  // Numbers as text first: see numbers.hpp.
+  const auto line = [&out](const std::string& name, const std::string& text) {
+    out += "  " + padded(name, 23) + text + "\n";
+  };
+  const auto number = [](std::uint64_t count) { return std::to_string(count); };
+  const auto totals_of = [&number](const ActionTotals& totals) {
+    return number(totals.buffers) + " buffers, " + to_string(totals.bytes);
+  };
+  out += "spillway report, rank " + std::to_string(rank) + ", " + device + ", " + number(steps) +
+         " steps (" + number(recorded_steps) + " recorded)\n";
+  line("saved on the device",
+       "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
+  if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
+  line("planned reduction",
+       to_string(planned_reduction) + ", reached R = " + with_decimals(reduction_ratio, 2));
+  for (const auto& [action, totals] : actions) line(action, totals_of(totals));
+  line("last step", "out " + to_string(bytes_out) + ", back " + to_string(bytes_back) +
+                        ", used in place " + number(used_in_place) + ", late reloads " +
+                        number(late_reloads));
   if (repeated_calls > 0) {
-    out << "  recomputed             " << to_string(bytes_remade) << " by " << repeated_calls
-        << " operators\n";
+    line("recomputed", to_string(bytes_remade) + " by " + number(repeated_calls) + " operators");
   }
-  for (const std::string& each : demoted) out << "  not recomputed         " << each << "\n";
-  if (stayed.buffers > 0) {
-    out << "  backward at once       " << stayed.buffers << " buffers, " << to_string(stayed.bytes)
-        << " not copied out\n";
-  }
+  for (const std::string& each : demoted) line("not recomputed", each);
+  if (stayed.buffers > 0) line("backward at once", totals_of(stayed) + " not copied out");
   if (waits.step > 0) {
-    out << "  waited for copies      " << milliseconds(waits.release) << " ms to release, "
-        << milliseconds(waits.reload) << " ms to reload, " << milliseconds(waits.in_place)
-        << " ms for buffers used in place (step " << waits.step << ")\n";
+    line("waited for copies",
+         milliseconds(waits.release) + " ms to release, " + milliseconds(waits.reload) +
+             " ms to reload, " + milliseconds(waits.in_place) +
+             " ms for buffers used in place (step " + number(waits.step) + ")");
   }
-  out << "  host memory            " << to_string(host_peak) << " at most\n";
-  if (fallbacks.empty()) out << "  fallbacks              none\n";
-  for (const auto& [reason, count] : fallbacks) {
-    out << "  fallback               " << count << " x " << reason << "\n";
+  line("host memory", to_string(host_peak) + " at most");
+  if (fallbacks.empty()) line("fallbacks", "none");
+  for (const auto& [reason, count] : fallbacks) line("fallback", number(count) + " x " + reason);
+  for (const ScopeLine& each : scopes) {
+    out += "    " + padded(each.scope, 24) + padded(each.action, 10) + number(each.buffers) +
+           " buffers, " + to_string(each.bytes) + "\n";
   }
-  for (const ScopeLine& line : scopes) {
-    out << "    " << std::left << std::setw(24) << line.scope << std::setw(10) << line.action
-        << line.buffers << " buffers, " << to_string(line.bytes) << "\n";
-  }
-  return out.str();
+  return out;
 }
 
 std::string SessionReport::to_json() const {
