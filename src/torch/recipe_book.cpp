@@ -112,6 +112,9 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
     call.no_replay = "a change of something that came from outside";
     call.wrote_foreign = true;
   }
+  // ... nor can what goes on with it in the same call.
+  const CallId maker = value(argument.value).maker;
+  if (written && maker >= 0 && this->call(maker).wrote_foreign) call.wrote_foreign = true;
   call.tensors.push_back(std::move(argument));
 }
 
@@ -148,8 +151,10 @@ void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
       before.maker = -1;  // It was changed without saying so: nobody knows what it holds now.
       continue;
     }
+    // What writes into memory that it is given may make it larger first.
+    const auto alive = before.pin.lock();
     made(id, {-1, static_cast<int>(i), -1, -1}, before.pin, argument.window.counter(),
-         before.bytes);
+         alive ? alive->nbytes() : before.bytes);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int place = static_cast<int>(i);

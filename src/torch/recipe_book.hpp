@@ -77,7 +77,8 @@ struct Call {
   int pass = 0;    // Number of the pass in its step,
   int number = 0;  // and of the call in its pass.
   bool ended = false;
-  bool wrote_foreign = false;          // It changed something whose making nobody saw.
+  // It changed something whose making nobody saw, or went on with that.
+  bool wrote_foreign = false;
   std::vector<c10::IValue> arguments;  // Tensors are left out.
   c10::SmallVector<TensorArgument, 3> tensors;
   std::vector<TensorArgument> shapes;  // Tensors of which only the shape is read.
