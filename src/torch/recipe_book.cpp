@@ -1,8 +1,10 @@
 #include "recipe_book.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 
 namespace spillway {
 namespace {
@@ -40,6 +42,7 @@ CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::
   call.pass = pass;
   call.number = number;
   call.flags = flags_now();
+  call.gradients = at::GradMode::is_enabled();
   call.no_replay = traits.collective && collectives_ ? std::string() : traits.no_replay;
   call.arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -186,9 +189,14 @@ void RecipeBook::made(CallId id, const Made& made, const StoragePin& pin,
   // Unless that one filled memory which only the call around it knows.
   const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
   if (!result.unclaimed && !(inner_cannot && maker.no_replay.empty())) return;
+  if (inner_cannot) {
+    auto& makes = call(result.maker).makes;
+    makes.erase(std::remove_if(makes.begin(), makes.end(),
+                               [&](const Made& each) { return each.value == result_id; }),
+                makes.end());
+  }
   result.unclaimed = false;
   result.maker = id;
-  result.made_place = static_cast<int>(maker.makes.size());
   maker.makes.push_back(made);
   maker.makes.back().value = result_id;
 }

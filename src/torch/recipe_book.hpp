@@ -38,7 +38,6 @@ struct Value {
   c10::VariableVersion counter;
   std::size_t bytes = 0;
   CallId maker = -1;       // -1: it came from outside, or nobody knows who wrote it.
-  int made_place = -1;     // In the maker's `makes`.
   bool unclaimed = false;  // Seen when it was saved, by nobody else yet.
   bool fixed = false;      // A parameter or a registered buffer.
   bool kept = false;       // Autograd has it, and no session moves it.
@@ -85,6 +84,7 @@ struct Call {
   c10::SmallVector<Made, 2> makes;
   std::optional<GeneratorState> random;
   const ComputeFlags* flags = nullptr;
+  bool gradients = true;  // Some operators leave results out where no gradients are wanted.
   std::string no_replay;  // Why it cannot be repeated; empty if it can.
   bool counted = false;   // In its inputs' readers_left,
   bool repeated = false;  // and taken out again.

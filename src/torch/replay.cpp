@@ -28,6 +28,7 @@ class Repetition {
     }
     {
       const AppliedFlags flags(*call_.flags);
+      const at::AutoGradMode gradients(call_.gradients);  // Nothing here requires any.
       std::optional<GeneratorState::Applied> random;
       if (call_.random) random.emplace(*call_.random);
       call_.traits->handle.callBoxed(&stack);
@@ -100,10 +101,12 @@ class Repetition {
       }
     } else {
       const c10::IValue& output = stack[static_cast<std::size_t>(made.output)];
-      storage = (made.element < 0
-                     ? output.toTensor()
-                     : at::Tensor(output.toTensorVector()[static_cast<std::size_t>(made.element)]))
-                    .storage();
+      const at::Tensor tensor =
+          made.element < 0 ? output.toTensor()
+                           : output.toTensorVector()[static_cast<std::size_t>(made.element)];
+      TORCH_CHECK(tensor.defined(), "[recompute] ", call_.traits->name,
+                  " left out a result when it was repeated; keep what it makes by a rule");
+      storage = tensor.storage();
     }
     TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " gave ",
                 storage.nbytes(), " bytes when it was repeated, ", value.bytes,
