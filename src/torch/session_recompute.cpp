@@ -27,6 +27,11 @@ bool is_there(const Value& value) {
   return is_stored(buffer) || (is_remade(buffer) && !buffer->prove && buffer->on_device());
 }
 
+std::string text_of(const std::exception& error) {
+  const auto* const from_torch = dynamic_cast<const c10::Error*>(&error);
+  return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
+}
+
 c10::Storage copy_of(const c10::Storage& storage) {
   const at::NoGradGuard no_gradients;
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
@@ -244,10 +249,16 @@ at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) 
   }
   bring_back(buffer);
   at::Tensor original = window.on(buffer.storage);
-  if (!book.value(buffer.value).remade) remake_storage(lock, buffer);
+  const Proof::Key key{buffer.pass->key.chunk, buffer.id};
+  try {
+    if (!book.value(buffer.value).remade) remake_storage(lock, buffer);
+  } catch (const std::exception& error) {
+    if (!lock.owns_lock()) lock.lock();
+    proof_.refuse(key, text_of(error));
+    return original;
+  }
   reload_ahead();
   const c10::Storage remade = book.value(buffer.value).remade;
-  const Proof::Key key{buffer.pass->key.chunk, buffer.id};
   std::set<Proof::Key> made_from;
   const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
     const Value& value = book.value(id);

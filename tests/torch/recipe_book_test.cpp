@@ -139,6 +139,13 @@ TEST_F(RecipeBookTest, HandsAResultToTheCallAroundIfTheInnerOneFilledMemoryThatN
   const at::Tensor y = notebook_.follow([&] { return call_operator("spillway_test::fills", x); });
   EXPECT_EQ(notebook_.maker_of(y), "spillway_test::fills");
   expect_again(notebook_, y);
+  int makers = 0;
+  for (CallId id = 0; id < notebook_.book().calls(); ++id) {
+    for (const Made& made : notebook_.book().call(id).makes) {
+      makers += made.value == notebook_.value_of(y) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(makers, 1);
 }
 
 TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfWhatCameFromOutside) {

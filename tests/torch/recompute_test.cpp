@@ -19,21 +19,10 @@ using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::plain_step;
+using testing::recompute_everything;
 using testing::TinyModel;
 using testing::TinyOptions;
-
-SessionOptions with_rules(const std::string& rules) {
-  SessionOptions options;
-  options.rules = parse_rules(rules, "test.toml");
-  options.device = at::kCPU;
-  options.small = 1_KiB;
-  options.host = 64_MiB;
-  options.in_flight = 64_KiB;
-  options.ahead = 128_KiB;
-  return options;
-}
-
-SessionOptions recompute_everything() { return with_rules("[[rule]]\naction = \"recompute\"\n"); }
+using testing::with_rules;
 
 TEST(Recompute, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(recompute_everything());

@@ -231,6 +231,27 @@ TEST_F(ReplayTest, RepeatsWhatAutocastDid) {
   EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
 }
 
+TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
+  static const auto registration = c10::RegisterOperators().op(
+      "spillway_test::gradients(Tensor x) -> Tensor", [](const at::Tensor& x) {
+        const bool on = at::GradMode::is_enabled();
+        const at::AutoDispatchBelowAutograd below;
+        return x * (on ? 1 : 0);
+      });
+  for (const bool on : {false, true}) {
+    const at::Tensor y = notebook_.follow([&] {
+      const at::AutoGradMode gradients(on);
+      return c10::Dispatcher::singleton()
+          .findSchemaOrThrow("spillway_test::gradients", "")
+          .typed<at::Tensor(const at::Tensor&)>()
+          .call(x_);
+    });
+    const at::AutoGradMode gradients(!on);
+    EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+    EXPECT_EQ(at::GradMode::is_enabled(), !on);
+  }
+}
+
 TEST_F(ReplayTest, MakesNoGraph) {
   const at::Tensor weight = at::randn({16}).set_requires_grad(true);
   const at::Tensor y = notebook_.follow([&] { return (weight * x_).sin(); });
