@@ -33,6 +33,7 @@ struct TrainOptions {
   std::string rules;
   std::string plan;
   bool compare = false;
+  int verify_every = 0;  ///< 0: only what the session verifies by itself.
   std::string out;
 };
 
