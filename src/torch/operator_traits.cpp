@@ -88,7 +88,7 @@ OperatorTraits::OperatorTraits(const c10::OperatorHandle& operator_handle)
 }
 
 const OperatorTraits* traits_of(const at::RecordFunction& function) {
-  static auto* const known = new KnownOperators;  // Threads may ask until the very end.
+  static auto* const kKnown = new KnownOperators;  // Threads may ask until the very end.
   // The name's address is the schema's own: a key that costs nothing to make. The text is compared
   // because another library may have been loaded where an unloaded one was.
   struct Entry {
@@ -99,7 +99,7 @@ const OperatorTraits* traits_of(const at::RecordFunction& function) {
   const char* const name = function.name();
   const auto found = by_address.find(name);
   if (found != by_address.end() && found->second.name == name) return found->second.traits;
-  const OperatorTraits* const traits = known->find(function);
+  const OperatorTraits* const traits = kKnown->find(function);
   by_address[name] = {name, traits};
   return traits;
 }
