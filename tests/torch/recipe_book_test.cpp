@@ -256,6 +256,18 @@ const Program kPrograms[] = {
        indices.push_back(at::arange(2));
        return y.index_put_(indices, at::ones({6, 2}), true);
      }},
+    {"lists_that_are_changed",
+     [](const at::Tensor& x) {
+       std::vector<at::Tensor> list{x * 2, x * 3};
+       at::_foreach_add_(list, 1);
+       at::_foreach_mul_(list, {x, x.sin()});
+       return list[1] + list[0];
+     }},
+    {"itself",
+     [](const at::Tensor& x) {
+       at::Tensor y = x * 2;
+       return y.mul_(y).slice(0, 0, 3).copy_(y.slice(0, 3, 6));
+     }},
     {"einsum",
      [](const at::Tensor& x) {
        return at::einsum("ij,kj->ik", {x, x + 1});
