@@ -88,7 +88,7 @@ TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
 std::function<void(const at::Tensor&)> save_early;
 
 TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::early(Tensor x) -> Tensor", [](const at::Tensor& x) {
         at::Tensor y;
         {
@@ -126,7 +126,7 @@ TEST_F(RecipeBookTest, TakesNoViewForAValue) {
 }
 
 TEST_F(RecipeBookTest, HandsAResultToTheCallAroundIfTheInnerOneFilledMemoryThatNobodyKnows) {
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::fills(Tensor x) -> Tensor", [](const at::Tensor& x) {
         at::Tensor y;
         {

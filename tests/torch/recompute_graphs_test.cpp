@@ -241,7 +241,7 @@ TEST(RecomputedPrograms, KeepWhatIsDemotedIfTheHostTierIsFull) {
 TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
   // It gives another size each time, and another error than other bits.
   static int calls = 0;
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::grows(Tensor x) -> Tensor", [](const at::Tensor& x) {
         const at::AutoDispatchBelowAutograd below;
         return at::cat({x, at::zeros({++calls, 32})}).sin();

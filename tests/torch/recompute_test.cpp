@@ -241,7 +241,7 @@ int global_power = 1;
 TEST(Proof, CatchesAnOperatorThatReadsSomethingElseEachTime) {
   // An operator of somebody's library, registered with the dispatcher, whose result is another one
   // at each call.
-  static const auto registration =
+  static const auto kRegistration =
       c10::RegisterOperators().op("spillway_test::unsteady(Tensor x) -> Tensor",
                                   [](const at::Tensor& x) { return x * ++global_power; });
   Session session(recompute_everything());
@@ -421,7 +421,7 @@ TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
 }
 
 TEST(Recompute, RepeatsOperatorsOfAnyLibrary) {
-  static const auto registration =
+  static const auto kRegistration =
       c10::RegisterOperators().op("spillway_test::twice(Tensor x) -> Tensor",
                                   [](const at::Tensor& x) { return x.detach() * 2; });
   Session session(

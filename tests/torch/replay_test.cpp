@@ -22,7 +22,7 @@ int calls_of_counted = 0;
 
 /// An operator that counts how often it runs.
 at::Tensor counted(const at::Tensor& x) {
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::counted(Tensor x) -> Tensor", [](const at::Tensor& each) {
         ++calls_of_counted;
         const at::AutoDispatchBelowAutograd below;
@@ -188,7 +188,7 @@ TEST_F(ReplayTest, UsesTheDefaultTypeOfTheForwardPass) {
 }
 
 TEST_F(ReplayTest, UsesTheDeterministicAlgorithmsOfTheForwardPass) {
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::deterministic(Tensor x) -> Tensor", [](const at::Tensor& x) {
         const at::AutoDispatchBelowAutograd below;
         return x * (at::globalContext().deterministicAlgorithms() ? 1 : 0);
@@ -232,7 +232,7 @@ TEST_F(ReplayTest, RepeatsWhatAutocastDid) {
 }
 
 TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
-  static const auto registration = c10::RegisterOperators().op(
+  static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::gradients(Tensor x) -> Tensor", [](const at::Tensor& x) {
         const bool on = at::GradMode::is_enabled();
         const at::AutoDispatchBelowAutograd below;
