@@ -1,6 +1,7 @@
 // What programs do with graphs whose buffers are recomputed: results are those of a run without
 // Spillway.
 #include <stdexcept>
+#include <thread>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/op_registration.h>
@@ -290,6 +291,45 @@ TEST(RecomputedPrograms, MayLookBehindAutogradsBack) {
                           session),
             0);
   EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
+}
+
+TEST(RecomputedPrograms, MayRunOnSeveralThreadsAtOnce) {
+  const testing::Deterministic deterministic;
+  const auto run = [](Session* session) {
+    std::vector<at::Tensor> all;
+    for (int i = 1; i <= 3; ++i) {
+      all.push_back((at::ones({32, 32}).tril() * 0.01 * i).detach().set_requires_grad(true));
+      if (session != nullptr) session->register_fixed(all.back(), FixedReason::kParameter);
+    }
+    std::vector<at::Tensor> gradients;
+    for (int i = 0; i < 6; ++i) {
+      for (at::Tensor& each : all) each.mutable_grad() = at::Tensor();
+      {
+        std::optional<Step> step;
+        if (session != nullptr) step.emplace(session->step());
+        at::Tensor x = at::ones({32, 32}) * i;
+        for (const at::Tensor& each : all) x = at::gelu(at::mm(x.sin(), each)).exp();
+        x.square().mean().backward();
+      }
+      for (const at::Tensor& each : all) gradients.push_back(each.grad().clone());
+    }
+    return gradients;
+  };
+  const std::vector<at::Tensor> expected = run(nullptr);
+  std::vector<int> different(3, -1);
+  std::vector<std::uint64_t> repeated(3);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < different.size(); ++i) {
+    threads.emplace_back([&, i] {
+      at::set_num_threads(1);
+      Session session(recompute_everything());
+      different[i] = testing::count_different(expected, run(&session));
+      repeated[i] = session.report().repeated_calls;
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_THAT(different, ::testing::Each(0));
+  EXPECT_THAT(repeated, ::testing::Each(::testing::Gt(0U)));
 }
 
 TEST(RecomputedPrograms, MayMixWithOffloadedRoots) {
