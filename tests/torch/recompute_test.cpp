@@ -352,7 +352,7 @@ TEST(Recompute, RemembersAWeightThatChangesWithinTheStep) {
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int i) {
                   at::Tensor x = weight + 1;
-                  const at::Tensor loss = (x * x).sum();
+                  at::Tensor loss = (x * x).sum();
                   const at::NoGradGuard guard;
                   if (i == 3) at::Tensor(weight).mul_(1.25);
                   return loss;
