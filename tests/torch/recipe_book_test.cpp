@@ -157,6 +157,14 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfWhatCameFromOutside) {
             "a change of something that came from outside (aten::add_)");
 }
 
+TEST_F(RecipeBookTest, StartsFromWhatCannotBeRepeatedIfItIsThere) {
+  const at::Tensor x = at::randn({4});
+  const at::Tensor y = notebook_.follow([&] { return x.add_(1).sin().cos(); });
+  const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
+  EXPECT_EQ(recipe.problem, "");
+  EXPECT_THAT(recipe.roots, ::testing::ElementsAre(notebook_.value_of(x)));
+}
+
 TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
   const at::Tensor made = notebook_.follow([&] { return at::ones({4}); });
   notebook_.fix(made);
