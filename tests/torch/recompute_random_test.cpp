@@ -2,6 +2,7 @@
 // of a run without Spillway.
 #include <random>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "program.hpp"
@@ -10,6 +11,8 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 using testing::Program;
 
 using Random = std::mt19937;
@@ -146,10 +149,16 @@ TEST_P(RandomPrograms, GiveTheSameBits) {
     };
     EXPECT_EQ(testing::difference_of(make, session), 0) << "seed " << seed;
     const SessionReport report = session.report();
-    EXPECT_TRUE(report.demoted.empty()) << "seed " << seed << "\n" << report;
+    // Parts of a graph that lead nowhere are freed before backward, and with them what replays were
+    // to start from; and before the first save of a pass nobody knows which call is which, so that
+    // nothing can be held. Neither is a matter of wrong bits.
+    for (const std::string& demoted : report.demoted) {
+      EXPECT_THAT(demoted, HasSubstr("not recomputable: ")) << "seed " << seed << "\n" << report;
+    }
     for (const auto& [reason, count] : report.fallbacks) {
-      // Before the first save of a pass nobody knows which call is which, so nothing can be held.
-      EXPECT_EQ(reason, "a value to recompute from was gone before it could be held") << report;
+      EXPECT_THAT(reason, AnyOf(HasSubstr("not recomputable: "), HasSubstr("was gone before")))
+          << "seed " << seed << "\n"
+          << report;
     }
     repeated += report.repeated_calls;
   }
