@@ -34,8 +34,8 @@ SessionOptions options_of(const TrainOptions& options, const LlamaShape& shape) 
   return session;
 }
 
-/// How many of the last steps' gradients there is room for, in a quarter of the free host memory for
-/// both runs.
+/// How many of the last steps' gradients there is room for, in a quarter of the free host memory
+/// for both runs.
 int steps_to_keep(const Llama& model, int steps) {
   std::uint64_t bytes = 1;
   for (const at::Tensor& parameter : model.parameters()) bytes += parameter.nbytes();

@@ -1,5 +1,5 @@
-/// What `spillway train` and `spillway profile` do. train_linked.cpp and profile_linked.cpp are built
-/// where spillway::torch is there, training_absent.cpp elsewhere.
+/// What `spillway train` and `spillway profile` do. train_linked.cpp and profile_linked.cpp are
+/// built where spillway::torch is there, training_absent.cpp elsewhere.
 #pragma once
 
 #include <cstdint>
