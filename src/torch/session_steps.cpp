@@ -49,7 +49,9 @@ void SessionCore::begin_step() {
   device_->reset_peak();
   bool recomputes = false;
   for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
-  proving_ = std::exchange(prove_next_, false) && recomputes && !recording_;
+  const bool verifies = options_.verify_every > 0 &&
+                        (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
+  proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
   if (recording_ || recomputes) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },

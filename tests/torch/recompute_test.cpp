@@ -405,6 +405,28 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
+TEST(Proof, IsRepeatedEverySoManySteps) {
+  // The kernel that the dispatcher does not see comes late; only a later proof can find it.
+  const auto demoted_with = [](int verify_every, int& different) {
+    SessionOptions options = recompute_everything();
+    options.verify_every = verify_every;
+    Session session(std::move(options));
+    different = difference_of(
+        [](const at::Tensor& weight, int i) {
+          const at::Tensor x = weight * 2;
+          if (i >= 5) static_cast<float*>(x.data_ptr())[5] = 7;
+          return x.exp().sum() + (x * x).sum();
+        },
+        session, 8);
+    return session.report().demoted.size();
+  };
+  int different = 0;
+  EXPECT_EQ(demoted_with(3, different), 1U);  // Step 6 is the first with the kernel.
+  EXPECT_EQ(different, 0);
+  EXPECT_EQ(demoted_with(0, different), 0U);
+  EXPECT_EQ(different, 3);
+}
+
 TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
   const testing::Deterministic deterministic;
   const auto gradients_of = [](bool managed) {

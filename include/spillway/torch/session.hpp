@@ -67,6 +67,8 @@ struct SessionOptions {
   /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for
   /// their copies timed, for the report. The host does not wait for that. 0: none.
   int time_waits_every = 32;
+  /// Every so-manyth step does what verify_next_step() asks for. 0: only the step after a new plan.
+  int verify_every = 0;
   /// The scope whose numbered members are the model's layers ("model.layers"); empty: the longest
   /// such list.
   std::string layers;
