@@ -5,9 +5,7 @@
 namespace spillway {
 namespace {
 
-bool is_alive(const Value& value) {
-  return value.counter.current_version() == value.version && value.pin.lock();
-}
+bool is_alive(const Value& value) { return value.unchanged() && value.pin.lock(); }
 
 std::string about(const Call& call, const std::string& problem) {
   return problem + " (" + call.traits->name + ")";
@@ -52,8 +50,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       continue;
     }
     if (const auto buffer = value.buffer.lock()) {
-      if (buffer->action != ActionKind::kRecompute && !buffer->prove &&
-          value.counter.current_version() == value.version) {
+      if (buffer->action != ActionKind::kRecompute && !buffer->prove && value.unchanged()) {
         recipe.roots.push_back(each);
         continue;
       }

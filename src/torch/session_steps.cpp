@@ -160,7 +160,8 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
   }
   for (const Anchor& anchor : plan.anchors) {
-    layout->anchors.push_back({anchor.call, anchor.output, anchor.name, anchor.action.kind});
+    layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
+                               anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
   }
   layout->calls_before_first_save = plan.calls_before_first_save;
