@@ -5,10 +5,11 @@ How to read it: every row trains the same model on the same tokens, in turns wit
 the median ratio of the two. "peak" is what torch's own statistics say was allocated at most in a step, less what was
 there before it (weights, gradients). "gradients that differ" counts those that differ in a bit from those without a
 session, the loss among them. The model keeps more than the one of bench/layers: its norms compute in float32 and save
-that, its rotary positions are five operators whose inputs are saved, and the loss takes float32 logits. So the rows
-that recompute have more to repeat here, for the same limits: once recomputed, what the norms keep is gone, and the
-residual stream, which nobody saved, is held for the replays in its stead. "host cost per saved tensor" is what a step of many small operators takes longer with a session that keeps
-everything, forward and backward, divided by the number of tensors that were saved.
+that, and the loss takes float32 logits. The rows that recompute have the limits of bench/layers. They repeat more
+operators here, since neither norms nor rotary positions are one operator; and the residual stream, which these norms
+do not save, is held for the replays instead. "host cost per saved tensor" is what a step of many small operators
+takes longer with a session that keeps everything, forward and backward, divided by the number of tensors that were
+saved.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ second = "offload"
 
 def rows(shape: Shape) -> list[Row]:
     but_last = f'[[rule]]\nlayers = "0..{shape.layers - 2}"\nmin_size = "{shape.least}"\naction = "offload"\n'
+    small = but_last + f'max_size = "{shape.most}"\n'
     return [
         Row("keep", "intercepted, everything kept", None, 1.005),
         Row(
@@ -95,7 +97,7 @@ def rows(shape: Shape) -> list[Row]:
         ),
         Row("all", "everything offloaded, but of the last layer", but_last),
         Row("cheap", "norms, SwiGLU, rotary positions recomputed", CHEAP, 1.02, 14.4),
-        Row("cheap_small", "the same, small buffers offloaded", CHEAP + but_last + f'max_size = "{shape.most}"\n', 1.03, 10.2),
+        Row("cheap_small", "the same, small buffers offloaded", CHEAP + small, 1.03, 10.2),
     ]
 
 
