@@ -11,6 +11,7 @@ constexpr const char* kExamples =
     "\nExamples:\n"
     "  spillway train --compare                        without and with Spillway, bit for bit\n"
     "  spillway train --compare --rules memory.toml    by rules of yours\n"
+    "  spillway train --compare --rules examples/rules/full-recompute.toml --verify-every 4\n"
     "  spillway train --plan plan.json                 by a plan made earlier, from the first "
     "step\n"
     "  spillway train --layers 16 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --tokens 8192\n"
@@ -36,6 +37,12 @@ void add_train(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command->add_flag("--compare", options->compare,
                     "Train without Spillway first, and compare losses and gradients bit for bit");
+  command
+      ->add_option("--verify-every", options->verify_every,
+                   "Every N-th step compares all that is recomputed with what was saved, bit for "
+                   "bit; the step after a record always does")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->add_option("--out", options->out, "Where report, figures, profile and plan go")
       ->type_name("FOLDER");
   add_model_options(*command, options->model);

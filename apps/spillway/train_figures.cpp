@@ -84,6 +84,9 @@ std::string to_text(const TrainFigures& figures) {
   table.add({"loss of the last step", of_base(loss), loss(figures.with)});
   table.add({"moved out, back in a step", "",
              to_string(report.bytes_out) + ", " + to_string(report.bytes_back)});
+  table.add({"recomputed in a step", "",
+             to_string(report.bytes_remade) + " by " + std::to_string(report.repeated_calls) +
+                 " operators"});
   table.add({"steps that recorded", "", std::to_string(report.recorded_steps)});
   table.add({"fallbacks", "", fallbacks_of(report)});
   std::string text = table.text(2);

@@ -34,8 +34,8 @@ SessionOptions options_of(const TrainOptions& options, const LlamaShape& shape) 
   return session;
 }
 
-/// How many of the last steps' gradients there is room for, in a quarter of the free host memory for
-/// both runs.
+/// How many of the last steps' gradients there is room for, in a quarter of the free host memory
+/// for both runs.
 int steps_to_keep(const Llama& model, int steps) {
   std::uint64_t bytes = 1;
   for (const at::Tensor& parameter : model.parameters()) bytes += parameter.nbytes();
@@ -43,14 +43,21 @@ int steps_to_keep(const Llama& model, int steps) {
   return static_cast<int>(std::clamp<std::uint64_t>(room, 1, static_cast<std::uint64_t>(steps)));
 }
 
-/// Keeps the gradients of the last `kept` steps.
-TrainingRun train(Trainer& trainer, Session* session, int steps, int kept) {
+/// What to do besides training.
+struct Care {
+  int kept = 0;          // The gradients of so many of the last steps are kept.
+  int verify_every = 0;  // Steps; 0: never.
+};
+
+TrainingRun train(Trainer& trainer, Session* session, int steps, const Care& care) {
   Progress progress(std::cerr, errors_go_to_a_terminal(),
                     session == nullptr ? "without Spillway" : "with Spillway   ", steps);
   TrainingRun run;
   for (int i = 0; i < steps; ++i) {
+    const bool verify = care.verify_every > 0 && (i + 1) % care.verify_every == 0;
+    if (session != nullptr && verify) session->verify_next_step();
     run.steps.push_back(trainer.step(session));
-    const bool keep = i >= steps - kept;
+    const bool keep = i >= steps - care.kept;
     run.gradients.push_back(keep ? trainer.gradients() : std::vector<at::Tensor>());
     const TrainingStep& step = run.steps.back();
     progress.update(i + 1, "loss " + fixed(step.loss.item<double>(), 4) + ", " +
@@ -81,16 +88,16 @@ int run_train(const TrainOptions& options) {
   if (options.compare) deterministic.emplace();
   TrainFigures figures;
   figures.on_gpu = shape.device.is_cuda();
-  int kept = 0;
+  Care care{0, options.verify_every};
   if (options.compare) {
     Trainer trainer(shape);
-    kept = steps_to_keep(trainer.model(), options.steps);
-    figures.without = train(trainer, nullptr, options.steps, kept);
+    care.kept = steps_to_keep(trainer.model(), options.steps);
+    figures.without = train(trainer, nullptr, options.steps, care);
   }
   Trainer trainer(shape);
   session.register_model(trainer.model());
   figures.model = describe(trainer.model());
-  figures.with = train(trainer, &session, options.steps, kept);
+  figures.with = train(trainer, &session, options.steps, care);
   figures.report = session.report();
   if (figures.without) {
     figures.comparison = compare(*figures.without, figures.with, trainer.model().parameter_names());

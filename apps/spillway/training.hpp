@@ -1,5 +1,5 @@
-/// What `spillway train` and `spillway profile` do. train_linked.cpp and profile_linked.cpp are built
-/// where spillway::torch is there, training_absent.cpp elsewhere.
+/// What `spillway train` and `spillway profile` do. train_linked.cpp and profile_linked.cpp are
+/// built where spillway::torch is there, training_absent.cpp elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ struct TrainOptions {
   std::string rules;
   std::string plan;
   bool compare = false;
+  int verify_every = 0;  ///< 0: only what the session verifies by itself.
   std::string out;
 };
 

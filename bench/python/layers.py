@@ -5,8 +5,11 @@ How to read it: every row trains the same model on the same tokens, in turns wit
 the median ratio of the two. "peak" is what torch's own statistics say was allocated at most in a step, less what was
 there before it (weights, gradients). "gradients that differ" counts those that differ in a bit from those without a
 session, the loss among them. The model keeps more than the one of bench/layers: its norms compute in float32 and save
-that. "host cost per saved tensor" is what a step of many small operators takes longer with a session that keeps
-everything, forward and backward, divided by the number of tensors that were saved.
+that, and the loss takes float32 logits. The rows that recompute have the limits of bench/layers. They repeat more
+operators here, since neither norms nor rotary positions are one operator; and the residual stream, which these norms
+do not save, is held for the replays instead. "host cost per saved tensor" is what a step of many small operators
+takes longer with a session that keeps everything, forward and backward, divided by the number of tensors that were
+saved.
 """
 
 from __future__ import annotations
@@ -50,10 +53,11 @@ class Shape:
     dtype: torch.dtype = torch.bfloat16
     small_operators: int = 2000
     least: str = "1 MiB"  # Smaller buffers stay.
+    most: str = "128 MiB"  # Larger buffers are those of the MLP.
     window: str = "1 GiB"  # What may be on its way, out and back.
 
 
-SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "1 MiB")
+SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "512 KiB", "1 MiB")
 
 
 @dataclasses.dataclass
@@ -62,10 +66,27 @@ class Row:
     text: str
     rules: str | None
     at_most: float | None = None
+    most_memory: float | None = None  # GiB
+
+
+# As examples/rules/norms-and-activations.toml.
+CHEAP = """
+[[rule]]
+made_in_module = ["attn_norm", "mlp_norm", "act"]
+action = "recompute"
+second = "offload"
+
+[[rule]]
+made_in = "*.self_attn."
+producer = ["aten::cat", "aten::clone", "aten::_to_copy", "aten::add", "aten::sub", "aten::mul", "aten::neg"]
+action = "recompute"
+second = "offload"
+"""
 
 
 def rows(shape: Shape) -> list[Row]:
     but_last = f'[[rule]]\nlayers = "0..{shape.layers - 2}"\nmin_size = "{shape.least}"\naction = "offload"\n'
+    small = but_last + f'max_size = "{shape.most}"\n'
     return [
         Row("keep", "intercepted, everything kept", None, 1.005),
         Row(
@@ -75,6 +96,8 @@ def rows(shape: Shape) -> list[Row]:
             1.015,
         ),
         Row("all", "everything offloaded, but of the last layer", but_last),
+        Row("cheap", "norms, SwiGLU, rotary positions recomputed", CHEAP, 1.02, 14.4),
+        Row("cheap_small", "the same, small buffers offloaded", CHEAP + small, 1.03, 10.2),
     ]
 
 
@@ -239,10 +262,22 @@ def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
             Value("out", "GiB", 2, [report["bytes_out"] / GIB]),
             Value("back", "GiB", 2, [report["bytes_back"] / GIB]),
             Value("late", "", 0, [float(report["late_reloads"])]),
+            Value("waited to release", "ms", 1, [report["waits"]["release_ns"] / 1e6]),
+            Value("to reload", "ms", 1, [report["waits"]["reload_ns"] / 1e6]),
+            Value("recomputed", "GiB", 2, [report["bytes_remade"] / GIB]),
+            Value("by operators", "", 0, [float(report["repeated_calls"])]),
+            Value("demoted", "", 0, [float(len(report["demoted"]))]),
             Value("fallbacks", "", 0, [float(sum(report["fallbacks"].values()))]),
             Value("first step", "x", 2, [outcome.first_step]),
         ],
     )
+
+
+def peak_figure(row: Row, outcome: Outcome, judged: bool) -> Figure | None:
+    if row.most_memory is None:
+        return None
+    found = Value("its peak", "GiB", 2, [outcome.peak])
+    return Figure(f"python_layers.{row.id}_peak", found, row.most_memory, judged)
 
 
 def limit_figure(outcome: Outcome, parts: tuple[float, float], judged: bool) -> Figure | None:
@@ -340,6 +375,8 @@ def main() -> int:
         outcome = run(bench, row, options.explain)
         first_steps.append(outcome.first_step)
         report.figures.append(row_figure(row, outcome, judged))
+        peak = peak_figure(row, outcome, judged)
+        report.figures += [peak] if peak is not None else []
         if row.id == "all":
             limit = limit_figure(outcome, bench.base_parts(), judged)
             report.figures += [limit] if limit is not None else []

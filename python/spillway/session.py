@@ -20,7 +20,8 @@ PathOrText = Union[str, "os.PathLike[str]"]
 
 
 class Session:
-    """Takes over what autograd saves within its steps: records it, plans by rules, and keeps or offloads each buffer.
+    """Takes over what autograd saves within its steps: records it, plans by rules, and keeps, offloads or recomputes
+    each buffer.
 
     The first step records, with everything above `small` offloaded; from then on the plan that the rules make of the
     record is carried out. Results have the same bits as without.
@@ -33,6 +34,9 @@ class Session:
     host       the most host memory, in_flight and ahead the two windows, where rules and plan say nothing
     prepare    how much of that memory to make ready in the background before the first step wants it: the more is
                ready, the faster the step that records
+    remade     the most that replays may hold, on the device, of values they made on the way and will read again
+    verify_every
+               every so-manyth step does what verify_next_step() asks for; 0: only the step after a new plan
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
 
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
@@ -50,7 +54,13 @@ class Session:
         ahead: Size | None = None,
         layers: str | None = None,
         prepare: Size | None = None,
+        remade: Size | None = None,
+        verify_every: int = 0,
     ) -> None:
+        if verify_every < 0:
+            raise InvalidArgument(
+                f"[session] verify_every = {verify_every} cannot be; give a number of steps, or 0 for none"
+            )
         if layers is not None:
             _require_module(model, layers)
         if device is None:
@@ -65,6 +75,8 @@ class Session:
             prepare=_bytes(prepare),
             in_flight=_bytes(in_flight),
             ahead=_bytes(ahead),
+            remade=_bytes(remade),
+            verify_every=verify_every,
             layers=layer_list(model) if layers is None else layers,
         )
         self.register_model(model)
@@ -87,6 +99,13 @@ class Session:
     def next_step_records(self) -> bool:
         """Whether the step that begins next records."""
         return self._native.next_step_records()
+
+    def verify_next_step(self) -> None:
+        """In the next step everything that the plan recomputes is saved as well and compared bit by bit.
+
+        What differs is not recomputed any more and is named in the report. The step after a new plan does so by itself.
+        """
+        self._native.verify_next_step()
 
     def use_plan(self, plan: PathOrText) -> None:
         """Carries out a plan, given as the path of a JSON file or as its text, from the next step on."""

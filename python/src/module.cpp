@@ -66,7 +66,9 @@ Session make_session(const std::optional<Rules>& rules, const std::optional<Plan
                      const std::optional<std::uint64_t>& host,
                      const std::optional<std::uint64_t>& prepare,
                      const std::optional<std::uint64_t>& in_flight,
-                     const std::optional<std::uint64_t>& ahead, const std::string& layers) {
+                     const std::optional<std::uint64_t>& ahead,
+                     const std::optional<std::uint64_t>& remade,
+                     const std::optional<int>& verify_every, const std::string& layers) {
   SessionOptions options;
   if (rules) options.rules = *rules;
   options.plan = plan;
@@ -76,6 +78,8 @@ Session make_session(const std::optional<Rules>& rules, const std::optional<Plan
   if (prepare) options.prepare = Bytes(*prepare);
   if (in_flight) options.in_flight = Bytes(*in_flight);
   if (ahead) options.ahead = Bytes(*ahead);
+  if (remade) options.remade = Bytes(*remade);
+  if (verify_every) options.verify_every = *verify_every;
   options.layers = layers;
   return Session(std::move(options));
 }
@@ -98,7 +102,8 @@ void bind_session(py::module_& module) {
   py::class_<Session>(module, "Session")
       .def(py::init(&make_session), py::kw_only(), py::arg("rules"), py::arg("plan"),
            py::arg("device"), py::arg("small"), py::arg("host"), py::arg("prepare"),
-           py::arg("in_flight"), py::arg("ahead"), py::arg("layers"), NoGil())
+           py::arg("in_flight"), py::arg("ahead"), py::arg("remade"), py::arg("verify_every"),
+           py::arg("layers"), NoGil())
       .def(
           "register_parameter",
           [](Session& self, const at::Tensor& tensor) {
@@ -115,6 +120,7 @@ void bind_session(py::module_& module) {
           "step", [](Session& self) { return PythonStep(self.step()); }, NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())
+      .def("verify_next_step", &Session::verify_next_step, NoGil())
       .def("use_plan", &Session::use_plan, py::arg("plan"), NoGil())
       .def(
           "profile_json",

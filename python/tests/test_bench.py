@@ -25,11 +25,15 @@ def test_layers_runs_small_and_gradients_are_the_same(tmp_path):
     assert found.keys() == kept.keys() and found["hardware"].keys() == kept["hardware"].keys()
     assert found["schema"] == "spillway.bench/1" and found["commit"] == "0123456789ab"
     figures = {figure["id"].removeprefix("python_layers."): figure for figure in found["figures"]}
-    assert {"keep", "attention", "all", "all_limit", "first_step", "host_cost", "base_peak"} == set(figures)
-    for row in ["keep", "attention", "all"]:
+    rows = {"keep", "attention", "all", "cheap", "cheap_small"}
+    others = {"all_limit", "cheap_peak", "cheap_small_peak", "first_step", "host_cost", "base_peak"}
+    assert rows | others == set(figures)
+    for row in rows:
         beside = figures[row]["beside"]
-        assert beside["gradients that differ"]["median"] == 0 and beside["fallbacks"]["median"] == 0
-        assert (beside["out"]["median"] > 0) == (row != "keep")
+        assert beside["gradients that differ"]["median"] == 0 and beside["fallbacks"]["median"] == 0, row
+        assert (beside["out"]["median"] > 0) == (row not in ("keep", "cheap")), row
+        assert (beside["by operators"]["median"] > 0) == row.startswith("cheap"), row
+        assert beside["demoted"]["median"] == 0, row
     assert figures["all"]["beside"]["out"]["median"] > figures["attention"]["beside"]["out"]["median"]
     assert figures["keep"]["wanted"] == {"bound": "at most", "limit": 1.005, "verdict": "not judged"}
     assert "| intercepted, everything kept |" in (tmp_path / "layers.md").read_text()

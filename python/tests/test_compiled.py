@@ -62,3 +62,25 @@ def test_by_aot_eager(make):
 @pytest.mark.parametrize("make", [whole, layers, with_dropout])
 def test_by_inductor(make):
     check(make, "inductor")
+
+
+RECOMPUTE = '[[rule]]\naction = "recompute"\nsecond = "offload"\n'
+
+
+def test_what_a_graph_of_operators_made_is_recomputed():
+    session = same_bits(lambda: layers("aot_eager"), rules=RECOMPUTE)
+    values = session.report().to_dict()
+    assert values["repeated_calls"] > 0 and not values["demoted"] and not fallbacks(session), str(session.report())
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, ["g++", "clang++"])), reason="skipped: inductor needs a C++ compiler, and there is none"
+)
+@pytest.mark.parametrize("make", [whole, layers, with_dropout])
+def test_what_compiled_kernels_made_falls_back_to_the_second_choice(make):
+    # They are no operators, and some of them write into what operators made: that is caught.
+    session = same_bits(lambda: make("inductor"), steps=5, rules=RECOMPUTE)
+    values = session.report().to_dict()
+    assert values["recorded_steps"] == 1 and values["bytes_out"] > 0, str(session.report())
+    assert values["actions"]["offload"]["bytes"] > values["actions"].get("recompute", {"bytes": 0})["bytes"]
+    assert set(fallbacks(session)) <= {"recomputed it had other bits"}, str(session.report())

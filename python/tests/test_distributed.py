@@ -8,11 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import Transformer, plain_step, session_for, train
+from conftest import OFFLOAD, Transformer, plain_step, session_for, train
 from torch.nn.parallel import DistributedDataParallel
 
+RECOMPUTE = "[internevo]\ncheckpoint = true\n"
 
-def work(rank: int, folder: str) -> None:
+
+def work(rank: int, folder: str, rules: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
@@ -21,15 +23,17 @@ def work(rank: int, folder: str) -> None:
     for managed in [False, True]:
         torch.manual_seed(0)
         model = DistributedDataParallel(Transformer())
-        session = session_for(model) if managed else None
+        session = session_for(model, rules=rules) if managed else None
         runs.append(train(model, session, lambda m, i: plain_step(m, 10 * i + rank), 4))
     assert all(map(torch.equal, *runs))
     values = session.report().to_dict()
-    assert values["bytes_out"] > 0 and not values["fallbacks"]
+    assert not values["fallbacks"] and not values["demoted"]
+    assert (values["bytes_out"] > 0) == (rules == OFFLOAD) and (values["repeated_calls"] > 0) == (rules == RECOMPUTE)
     assert '"layers.1.mlp.0"' in session.profile_json()
     dist.destroy_process_group()
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
-def test_ddp_gives_the_same_bits_on_both_ranks(tmp_path):
-    mp.start_processes(work, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+@pytest.mark.parametrize("rules", [OFFLOAD, RECOMPUTE], ids=["offload", "recompute"])
+def test_ddp_gives_the_same_bits_on_both_ranks(tmp_path, rules):
+    mp.start_processes(work, args=(str(tmp_path), rules), nprocs=2, start_method="spawn")

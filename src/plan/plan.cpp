@@ -43,6 +43,8 @@ void describe(Fields& fields, Value& anchor) {
   fields("bytes", anchor.bytes);
   fields("action", anchor.action);
   fields("reason", anchor.reason);
+  fields("saves", anchor.saves);
+  fields("ordinal", anchor.ordinal);
 }
 
 template <typename Fields, MaybeConst<RecordedOperator> Value>

@@ -18,6 +18,8 @@ void describe(Fields& fields, Value& call) {
   fields("reads", call.reads);
   fields("makes", call.makes);
   fields("no_replay", call.no_replay);
+  fields("saves", call.saves);
+  fields("ordinal", call.ordinal);
 }
 
 template <typename Fields, MaybeConst<ValueProfile> Value>

@@ -163,7 +163,14 @@ class RecomputePlanner {
 
   [[nodiscard]] Anchor make_anchor(int id, int output) {
     const OperatorProfile& made_by = call_at(value(id).call);
-    Anchor anchor{value(id).call, output, made_by.name, made_by.scope, value(id).size, {}, ""};
+    Anchor anchor;
+    anchor.call = value(id).call;
+    anchor.output = output;
+    anchor.name = made_by.name;
+    anchor.scope = made_by.scope;
+    anchor.bytes = value(id).size;
+    anchor.saves = made_by.saves;
+    anchor.ordinal = made_by.ordinal;
     const Weighed& weighed = weights_->of(id);
     const Readers& readers = readers_[place(id)];
     if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {

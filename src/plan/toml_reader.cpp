@@ -12,9 +12,19 @@ namespace {
 
 constexpr std::string_view kOperation = "rules";
 
+/// Whether toml++ writes it between single quotes as it is.
+bool is_simple(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char each) { return each >= ' ' && each < '\x7f' && each != '\''; });
+}
+
 std::string as_text(const toml::node& node) {
   if (const auto* const whole = node.as_integer()) return std::to_string(whole->get());
   if (const auto* const real = node.as_floating_point()) return shortest(real->get());
+  if (const auto* const words = node.as_string(); words && is_simple(words->get())) {
+    return "'" + words->get() + "'";
+  }
+  if (const auto* const flag = node.as_boolean()) return flag->get() ? "true" : "false";
   std::ostringstream text;
   node.visit([&text](const auto& value) { text << value; });
   return text.str();

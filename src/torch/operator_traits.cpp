@@ -29,11 +29,14 @@ bool is_uninitialised(std::string_view name) {
                           "aten::empty_permuted", "aten::new_empty", "aten::new_empty_strided"});
 }
 
-/// They change running statistics, or a tensor's memory, without their schema saying so.
+/// They change running statistics, a state of their own random numbers, or a tensor's memory,
+/// without their schema saying so.
 bool has_side_effects(std::string_view name) {
   return is_one_of(
       name, {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
              "aten::_batch_norm_impl_index", "aten::_batch_norm_with_update", "aten::batch_norm",
+             "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
+             "aten::batch_norm_update_stats", "aten::_cudnn_rnn", "aten::miopen_rnn",
              "aten::_fused_moving_avg_obs_fq_helper", "aten::set_", "aten::set_data",
              "aten::resize_", "aten::resize_as_", "aten::_resize_output_"});
 }
@@ -85,7 +88,7 @@ OperatorTraits::OperatorTraits(const c10::OperatorHandle& operator_handle)
 }
 
 const OperatorTraits* traits_of(const at::RecordFunction& function) {
-  static auto* const known = new KnownOperators;  // Threads may ask until the very end.
+  static auto* const kKnown = new KnownOperators;  // Threads may ask until the very end.
   // The name's address is the schema's own: a key that costs nothing to make. The text is compared
   // because another library may have been loaded where an unloaded one was.
   struct Entry {
@@ -96,7 +99,7 @@ const OperatorTraits* traits_of(const at::RecordFunction& function) {
   const char* const name = function.name();
   const auto found = by_address.find(name);
   if (found != by_address.end() && found->second.name == name) return found->second.traits;
-  const OperatorTraits* const traits = known->find(function);
+  const OperatorTraits* const traits = kKnown->find(function);
   by_address[name] = {name, traits};
   return traits;
 }

@@ -26,18 +26,19 @@ struct ChunkLayout {
 
   struct AnchorShape {
     int call = 0;
+    int saves = 0;
+    int ordinal = 0;
     int output = 0;
     std::string name;  // Of the call's operator.
     ActionKind action{};
   };
 
   std::vector<SiteShape> sites;
-  std::vector<ActionKind> action;      // By buffer; anchors come after the buffers.
-  std::vector<ActionKind> second;      // By buffer: if it cannot be recomputed.
-  std::vector<bool> held;              // By buffer: the caller holds it anyway.
-  std::vector<AnchorShape> anchors;    // By the number of the call.
-  std::vector<std::string> operators;  // By the number of the call; empty: nobody repeats it.
-  std::vector<int> reload_order;       // Offloaded buffers, each once.
+  std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
+  std::vector<ActionKind> second;    // By buffer: if it cannot be recomputed.
+  std::vector<bool> held;            // By buffer: the caller holds it anyway.
+  std::vector<AnchorShape> anchors;  // By the number of the call.
+  std::vector<int> reload_order;     // Offloaded buffers, each once.
   int calls_before_first_save = 0;
   bool recomputes = false;
 };
@@ -57,6 +58,13 @@ struct PassTail {
   std::size_t before = 0;                       // The bytes offloaded before it.
 };
 
+/// Calls of one operator since the last save: what OperatorProfile::ordinal counts.
+struct CallCount {
+  const OperatorTraits* traits = nullptr;
+  int inside = 0;
+  int outside = 0;
+};
+
 struct Pass {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
@@ -65,7 +73,8 @@ struct Pass {
   int number = 0;                    // In its step.
   int next_call = 0;
   int call_shift = 0;  // Calls here minus calls when it was recorded.
-  std::size_t next_anchor = 0;
+  std::vector<CallCount> calls_since_save;
+  std::size_t anchors_found = 0;
   std::vector<ValueId> anchors;  // Held until backward begins.
   std::size_t next_site = 0;
   PassTail tail;
@@ -84,11 +93,13 @@ struct SavedBuffer {
   ActionKind action = ActionKind::kKeep;
   std::size_t bytes = 0;
   std::uint32_t version = 0;
-  ValueId value = -1;          // In the pass's book.
-  std::vector<ValueId> roots;  // Held there, for a buffer that is recomputed or proved.
-  bool awaited = false;        // Its recipe is complete when the call that runs has ended.
-  bool prove = false;          // Recomputed beside what was saved, and compared.
-  std::size_t before = 0;      // What its pass had offloaded when it was saved.
+  c10::VariableVersion counter;  // Of the tensor that was saved first.
+  ValueId value = -1;            // In the pass's book.
+  std::vector<ValueId> roots;    // Held there, for a buffer that is recomputed or proved.
+  bool awaited = false;          // Its recipe is complete when the call that runs has ended.
+  bool anchor = false;           // Held for replays; autograd did not save it.
+  bool prove = false;            // Recomputed beside what was saved, and compared.
+  std::size_t before = 0;        // What its pass had offloaded when it was saved.
   StoragePin original;
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.

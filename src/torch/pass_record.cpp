@@ -72,8 +72,8 @@ void PassRecord::begin_backward(const TimeMark& mark, const RecipeBook& book) {
   forward_end_ = mark;
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
-    const bool unchanged = value.counter.current_version() == value.version;
-    if (unchanged && (value.fixed || value.maker < 0) && value.pin.lock()) lasting_[id] = true;
+    if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
+      lasting_[id] = true;
   }
 }
 
@@ -117,6 +117,8 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
     profile.scope = time.scope;
     profile.device_ns = ended ? device.elapsed(time.begin, time.end).count() : 0;
     profile.no_replay = call.no_replay;
+    profile.saves = call.saves;
+    profile.ordinal = call.ordinal;
     for (const TensorArgument& argument : call.tensors) {
       profile.reads.push_back(number_of(argument.value));
       if (argument.written) {

@@ -35,29 +35,37 @@ void Proof::compare(const Key& key, const at::Tensor& original, const at::Tensor
       {key, at::ne(as_bits(original), as_bits(remade)).any(), std::move(made_from)});
 }
 
-std::vector<Proof::Failure> Proof::read() {
-  const std::vector<Comparison> comparisons = std::exchange(comparisons_, {});
-  std::vector<Failure> failures;
-  for (const auto& [key, reason] : std::exchange(refused_, {})) {
-    failures.push_back({key, true, "not recomputable: " + reason});
-  }
-  if (comparisons.empty()) return failures;
+std::set<Proof::Key> Proof::different(const std::vector<Comparison>& comparisons) {
+  std::set<Key> found;
+  if (comparisons.empty()) return found;
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> flags;
   for (const Comparison& each : comparisons) flags.push_back(each.differs);
   const at::Tensor differs = at::stack(flags).cpu();
-  std::set<Key> different;
   for (std::size_t i = 0; i < comparisons.size(); ++i) {
-    if (differs.data_ptr<bool>()[i]) different.insert(comparisons[i].key);
+    if (differs.data_ptr<bool>()[i]) found.insert(comparisons[i].key);
   }
-  for (const Key& key : different) {
+  return found;
+}
+
+std::vector<Proof::Failure> Proof::read() {
+  const std::vector<Comparison> comparisons = std::exchange(comparisons_, {});
+  const std::map<Key, Refusal> refused = std::exchange(refused_, {});
+  const std::set<Key> other_bits = different(comparisons);
+  const auto is_own = [&](const std::set<Key>& made_from) {
+    return std::none_of(made_from.begin(), made_from.end(), [&](const Key& other) {
+      return refused.contains(other) || other_bits.contains(other);
+    });
+  };
+  std::vector<Failure> failures;
+  for (const auto& [key, refusal] : refused) {
+    failures.push_back({key, is_own(refusal.made_from), "not recomputable: " + refusal.reason});
+  }
+  for (const Key& key : other_bits) {
+    if (refused.contains(key)) continue;
     Failure failure{key, true, "recomputed it had other bits"};
     for (const Comparison& each : comparisons) {
-      if (each.key != key) continue;
-      failure.own = failure.own && std::none_of(each.made_from.begin(), each.made_from.end(),
-                                                [&](const Key& other) {
-                                                  return other != key && different.contains(other);
-                                                });
+      if (each.key == key) failure.own = failure.own && is_own(each.made_from);
     }
     failures.push_back(failure);
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -33,12 +34,14 @@ class Proof {
   };
 
   /// Compares two tensors of one shape, bit for bit.
-  /// `made_from`: other buffers that were made again on the way.
+  /// `made_from`: other buffers that were made again on the way, by other calls.
   void compare(const Key& key, const at::Tensor& original, const at::Tensor& remade,
                std::set<Key> made_from);
 
   /// It could not be made again at all.
-  void refuse(const Key& key, const std::string& reason) { refused_[key] = reason; }
+  void refuse(const Key& key, const std::string& reason, std::set<Key> made_from = {}) {
+    refused_[key] = {reason, std::move(made_from)};
+  }
 
   /// Waits for the comparisons, and says which buffers failed, in order. Forgets them.
   [[nodiscard]] std::vector<Failure> read();
@@ -50,7 +53,13 @@ class Proof {
     std::set<Key> made_from;
   };
   std::vector<Comparison> comparisons_;
-  std::map<Key, std::string> refused_;
+  [[nodiscard]] static std::set<Key> different(const std::vector<Comparison>& comparisons);
+
+  struct Refusal {
+    std::string reason;
+    std::set<Key> made_from;
+  };
+  std::map<Key, Refusal> refused_;
 };
 
 }  // namespace spillway

@@ -5,9 +5,9 @@
 namespace spillway {
 namespace {
 
-bool is_alive(const Value& value) {
-  return value.counter.current_version() == value.version && value.pin.lock();
-}
+bool is_alive(const Value& value) { return value.unchanged() && value.pin.lock(); }
+
+bool may_repeat(const Call& call) { return call.no_replay.empty() && call.ended; }
 
 std::string about(const Call& call, const std::string& problem) {
   return problem + " (" + call.traits->name + ")";
@@ -52,8 +52,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       continue;
     }
     if (const auto buffer = value.buffer.lock()) {
-      if (buffer->action != ActionKind::kRecompute && !buffer->prove &&
-          value.counter.current_version() == value.version) {
+      if (buffer->action != ActionKind::kRecompute && !buffer->prove && value.unchanged()) {
         recipe.roots.push_back(each);
         continue;
       }
@@ -71,8 +70,8 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       } else {
         recipe.problem = "something it was made from is gone or was changed";
       }
-    } else if (value.kept && is_alive(value)) {
-      recipe.roots.push_back(each);
+    } else if ((value.kept || !may_repeat(book.call(value.maker))) && is_alive(value)) {
+      recipe.roots.push_back(each);  // It can be held, if not made.
     } else {
       repeat(each);
     }

@@ -1,8 +1,10 @@
 #include "recipe_book.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 
 namespace spillway {
 namespace {
@@ -40,6 +42,7 @@ CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::
   call.pass = pass;
   call.number = number;
   call.flags = flags_now();
+  call.gradients = at::GradMode::is_enabled();
   call.no_replay = traits.collective && collectives_ ? std::string() : traits.no_replay;
   call.arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -112,23 +115,34 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
     call.no_replay = "a change of something that came from outside";
     call.wrote_foreign = true;
   }
+  // ... nor can what goes on with it in the same call.
+  const CallId maker = value(argument.value).maker;
+  if (written && maker >= 0 && this->call(maker).wrote_foreign) call.wrote_foreign = true;
   call.tensors.push_back(std::move(argument));
 }
 
 ValueId RecipeBook::find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
                                 std::size_t bytes) {
-  const auto [entry, added] = known_.try_emplace({pin.address(), counter.current_version()},
-                                                 static_cast<ValueId>(values_.size()));
-  if (added) {
-    Value& value = values_.emplace_back();
-    value.pin = pin;
-    value.version = counter.current_version();
-    value.counter = counter;
-    value.bytes = bytes;
-    value.unclaimed = true;
-    value.fixed = is_fixed_(pin.address());
-  }
-  return entry->second;
+  // A tensor with another counter sees the same memory. But if the counter that was known moved on,
+  // somebody wrote whom nobody saw.
+  const auto found = current_.find(pin.address());
+  if (found != current_.end() && value(found->second).unchanged()) return found->second;
+  return overwrite(pin, counter, bytes);
+}
+
+ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion& counter,
+                              std::size_t bytes) {
+  const auto id = static_cast<ValueId>(values_.size());
+  const auto [entry, added] = current_.try_emplace(pin.address(), id);
+  if (!added) value(std::exchange(entry->second, id)).overwritten = true;
+  Value& value = values_.emplace_back();
+  value.pin = pin;
+  value.version = counter.current_version();
+  value.counter = counter;
+  value.bytes = bytes;
+  value.unclaimed = true;
+  value.fixed = is_fixed_(pin.address());
+  return id;
 }
 
 ValueId RecipeBook::saved(const at::Tensor& tensor) {
@@ -138,18 +152,10 @@ ValueId RecipeBook::saved(const at::Tensor& tensor) {
 }
 
 void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
-  Call& ended = call(id);
-  ended.ended = true;
-  for (std::size_t i = 0; i < ended.tensors.size(); ++i) {
-    const TensorArgument& argument = ended.tensors[i];
-    if (!argument.written) continue;
-    Value& before = value(argument.value);
-    if (argument.window.counter().current_version() == argument.window.version()) {
-      before.maker = -1;  // It was changed without saying so: nobody knows what it holds now.
-      continue;
-    }
-    made(id, {-1, static_cast<int>(i), -1, -1}, before.pin, argument.window.counter(),
-         before.bytes);
+  call(id).ended = true;
+  const auto arguments = static_cast<int>(call(id).tensors.size());
+  for (int place = 0; place < arguments; ++place) {
+    if (call(id).tensors[static_cast<std::size_t>(place)].written) note_write(id, place);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int place = static_cast<int>(i);
@@ -164,26 +170,47 @@ void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
   }
 }
 
+void RecipeBook::note_write(CallId id, int place) {
+  const TensorArgument& argument = call(id).tensors[static_cast<std::size_t>(place)];
+  const StoragePin pin = value(argument.value).pin;
+  // What writes into memory that it is given may make it larger first.
+  const auto alive = pin.lock();
+  const std::size_t bytes = alive ? alive->nbytes() : value(argument.value).bytes;
+  const c10::VariableVersion& counter = argument.window.counter();
+  // A call inside of this one, or another argument on the same storage, may have said so already.
+  const bool noted = current_.at(pin.address()) != argument.value;
+  const ValueId after = noted ? find_or_add(pin, counter, bytes) : overwrite(pin, counter, bytes);
+  if (counter.current_version() != argument.window.version()) {
+    made(id, {-1, place, -1, -1}, after);
+  } else if (!noted) {
+    value(after).unclaimed = false;  // Changed without saying so: nobody knows what it holds now.
+  }
+}
+
 void RecipeBook::made_output(CallId id, int output, int element, const at::Tensor& tensor) {
   if (!tensor.defined() || !is_plain(tensor)) return;
   const c10::Storage& storage = tensor.storage();
-  made(id, {-1, -1, output, element}, StoragePin(storage.unsafeGetStorageImpl()),
-       tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+  made(id, {-1, -1, output, element},
+       find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                   tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes()));
 }
 
-void RecipeBook::made(CallId id, const Made& made, const StoragePin& pin,
-                      const c10::VariableVersion& counter, std::size_t bytes) {
+void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
   // Calls inside of this one ended first: the deepest that autograd sees owns what it made. What is
   // a view of an input is known as well.
-  const ValueId result_id = find_or_add(pin, counter, bytes);
   Value& result = value(result_id);
   Call& maker = call(id);
   // Unless that one filled memory which only the call around it knows.
   const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
   if (!result.unclaimed && !(inner_cannot && maker.no_replay.empty())) return;
+  if (inner_cannot) {
+    auto& makes = call(result.maker).makes;
+    makes.erase(std::remove_if(makes.begin(), makes.end(),
+                               [&](const Made& each) { return each.value == result_id; }),
+                makes.end());
+  }
   result.unclaimed = false;
   result.maker = id;
-  result.made_place = static_cast<int>(maker.makes.size());
   maker.makes.push_back(made);
   maker.makes.back().value = result_id;
 }

@@ -1,8 +1,10 @@
 /// How everything in a step was made: the calls of the forward passes, and the values they read and
 /// made; internal.
 ///
-/// A value is the content of one storage at one version. The book keeps no tensor alive: it knows
-/// storages by pins, and holds a value's memory only while somebody's replay may start from it.
+/// A value is what one storage holds from one write to the next. Version counters tell of writes
+/// that nobody here saw; they do not tell values apart, for tensors with counters of their own may
+/// share a storage (`x.data`). The book keeps no tensor alive: it knows storages by pins, and holds
+/// a value's memory only while somebody's replay may start from it.
 /// Calls stand in the order in which they ran, so any set of them, in that order, can be repeated.
 ///
 /// Threads: under the session's lock, but for what replay.hpp says.
@@ -36,13 +38,14 @@ struct Value {
   StoragePin pin;
   std::uint32_t version = 0;
   c10::VariableVersion counter;
+  bool overwritten = false;  // The storage holds another value now.
   std::size_t bytes = 0;
   CallId maker = -1;       // -1: it came from outside, or nobody knows who wrote it.
-  int made_place = -1;     // In the maker's `makes`.
   bool unclaimed = false;  // Seen when it was saved, by nobody else yet.
   bool fixed = false;      // A parameter or a registered buffer.
   bool kept = false;       // Autograd has it, and no session moves it.
   std::weak_ptr<SavedBuffer> buffer;
+  int proved_as = -1;  // The id of a buffer that is recomputed beside what was saved.
 
   // While replays may start from it.
   int holders = 0;
@@ -53,6 +56,11 @@ struct Value {
   // While replays go on.
   c10::Storage remade;
   int readers_left = 0;  // Calls that replays still have to repeat and that read it.
+
+  /// Whether the storage, if somebody still has it, holds this value.
+  [[nodiscard]] bool unchanged() const {
+    return !overwritten && counter.current_version() == version;
+  }
 };
 
 /// A tensor among a call's arguments.
@@ -76,14 +84,18 @@ struct Call {
   const OperatorTraits* traits = nullptr;
   int pass = 0;    // Number of the pass in its step,
   int number = 0;  // and of the call in its pass.
+  int saves = 0;   // As in OperatorProfile.
+  int ordinal = 0;
   bool ended = false;
-  bool wrote_foreign = false;          // It changed something whose making nobody saw.
+  // It changed something whose making nobody saw, or went on with that.
+  bool wrote_foreign = false;
   std::vector<c10::IValue> arguments;  // Tensors are left out.
   c10::SmallVector<TensorArgument, 3> tensors;
   std::vector<TensorArgument> shapes;  // Tensors of which only the shape is read.
   c10::SmallVector<Made, 2> makes;
   std::optional<GeneratorState> random;
   const ComputeFlags* flags = nullptr;
+  bool gradients = true;  // Some operators leave results out where no gradients are wanted.
   std::string no_replay;  // Why it cannot be repeated; empty if it can.
   bool counted = false;   // In its inputs' readers_left,
   bool repeated = false;  // and taken out again.
@@ -123,30 +135,20 @@ class RecipeBook {
   [[nodiscard]] std::deque<ValueId>& lingering() noexcept { return lingering_; }
 
  private:
-  struct Key {
-    const c10::StorageImpl* storage = nullptr;
-    std::uint32_t version = 0;
-
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<const void*>()(key.storage) * 31 + key.version;
-    }
-  };
-
   ValueId find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
                       std::size_t bytes);
+  /// What the storage held is gone. The new value is nobody's yet.
+  ValueId overwrite(const StoragePin& pin, const c10::VariableVersion& counter, std::size_t bytes);
+  void note_write(CallId id, int place);
   void add_argument(Call& call, int position, int element, const at::Tensor& tensor, bool written);
   void add_input(Call& call, int position, const c10::IValue& input, bool written);
-  void made(CallId id, const Made& made, const StoragePin& pin, const c10::VariableVersion& counter,
-            std::size_t bytes);
+  void made(CallId id, const Made& made, ValueId result_id);
   void made_output(CallId id, int output, int element, const at::Tensor& tensor);
   const ComputeFlags* flags_now();
 
   std::deque<Value> values_;
   std::deque<Call> calls_;
-  std::unordered_map<Key, ValueId, KeyHash> known_;
+  std::unordered_map<const c10::StorageImpl*, ValueId> current_;  // What each storage holds.
   std::deque<ComputeFlags> flags_;
   std::deque<ValueId> lingering_;
   IsFixed is_fixed_;

@@ -28,6 +28,7 @@ class Repetition {
     }
     {
       const AppliedFlags flags(*call_.flags);
+      const at::AutoGradMode gradients(call_.gradients);  // Nothing here requires any.
       std::optional<GeneratorState::Applied> random;
       if (call_.random) random.emplace(*call_.random);
       call_.traits->handle.callBoxed(&stack);
@@ -92,25 +93,32 @@ class Repetition {
 
   void keep(const Made& made, const torch::jit::Stack& stack) {
     Value& value = book_.value(made.value);
-    c10::Storage storage;
-    if (made.argument >= 0) {
-      const ValueId before = call_.tensors[static_cast<std::size_t>(made.argument)].value;
-      for (const auto& [owner, mine] : owned_) {
-        if (owner == before) storage = mine;
-      }
-    } else {
-      const c10::IValue& output = stack[static_cast<std::size_t>(made.output)];
-      storage = (made.element < 0
-                     ? output.toTensor()
-                     : at::Tensor(output.toTensorVector()[static_cast<std::size_t>(made.element)]))
-                    .storage();
+    // What nobody wants need not come back as it was: some operators make more for gradients.
+    if (!job_.wanted.contains(made.value) && value.readers_left == 0 && uses_[made.value] == 0) {
+      return;
     }
+    c10::Storage storage = result(made, stack);
     TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " gave ",
                 storage.nbytes(), " bytes when it was repeated, ", value.bytes,
                 " before; keep what it makes by a rule");
-    if (job_.wanted.contains(made.value) || value.readers_left > 0 || uses_[made.value] > 0) {
-      value.remade = storage;
+    value.remade = std::move(storage);
+  }
+
+  [[nodiscard]] c10::Storage result(const Made& made, const torch::jit::Stack& stack) const {
+    if (made.argument >= 0) {
+      const ValueId before = call_.tensors[static_cast<std::size_t>(made.argument)].value;
+      for (const auto& [owner, mine] : owned_) {
+        if (owner == before) return mine;
+      }
     }
+    const c10::IValue& output = stack[static_cast<std::size_t>(made.output)];
+    const at::Tensor tensor = made.element < 0
+                                  ? output.toTensor()
+                                  : output.toTensorVector()[static_cast<std::size_t>(made.element)];
+    TORCH_CHECK(tensor.defined(), "[recompute] ", call_.traits->name,
+                " gave nothing when it was repeated without gradients; keep what it makes by a "
+                "rule");
+    return tensor.storage();
   }
 
   /// The last reader lets go.

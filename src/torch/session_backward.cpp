@@ -28,6 +28,10 @@ void SessionCore::begin_backward(Pass& pass) {
   backward_order_.push_back(pass.key);
   if (pass.record != nullptr) pass.record->begin_backward(device_->mark(), *pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
+  if (pass.layout != nullptr && !pass.diverged && pass.book != nullptr &&
+      pass.anchors_found < pass.layout->anchors.size()) {
+    count_fallback("a value to recompute from was not found");
+  }
   expect_replays(pass);
   queue_reloads(pass);
   for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
@@ -166,7 +170,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer == nullptr || buffer.use_count() > 1) return;
   if (buffer->in_window) take_from_window(buffer);
   if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
-  saved_ -= buffer->bytes;
+  if (!buffer->anchor) saved_ -= buffer->bytes;
   if (buffer->on_device()) let_go(buffer->bytes);
   if (buffer->ticket) {
     const auto end = [&] {

@@ -78,6 +78,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   Pass& pass = current_pass();
   if (pass.next_site == 0) note_first_save(pass);
   const std::size_t place = pass.next_site++;
+  pass.calls_since_save.clear();
   const bool plain = movable || is_plain(tensor);
   const ValueId value = pass.book != nullptr && plain ? pass.book->saved(tensor) : -1;
   if (!movable && value >= 0) pass.book->value(value).kept = true;
@@ -200,7 +201,10 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
       if (BufferRef known = each.lock(); fits(known)) return known;
     }
   }
-  BufferRef buffer = new_buffer(pass, id, tensor.storage(), version);
+  BufferRef buffer =
+      new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
+  saved_ += buffer->bytes;
+  step_.saved_peak = std::max(step_.saved_peak, saved_);
   buffer->prove = action == ActionKind::kRecompute && proving_;
   buffer->awaited = action == ActionKind::kRecompute;
   buffer->action = buffer->prove ? ActionKind::kOffload : action;
@@ -210,17 +214,16 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
 }
 
 SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage storage,
-                                               std::uint32_t version) {
+                                               const c10::VariableVersion& counter) {
   auto buffer = std::make_shared<SavedBuffer>();
   buffer->pass = passes_[static_cast<std::size_t>(pass.number)];
   buffer->id = id;
   buffer->bytes = storage.nbytes();
-  buffer->version = version;
+  buffer->version = counter.current_version();
+  buffer->counter = counter;
   buffer->original = StoragePin(storage.unsafeGetStorageImpl());
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
-  saved_ += buffer->bytes;
-  step_.saved_peak = std::max(step_.saved_peak, saved_);
   hold(buffer->bytes);
   if (id >= 0) {
     pass.buffers[static_cast<std::size_t>(id)] = buffer;

@@ -68,7 +68,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
-                                     std::uint32_t version);
+                                     const c10::VariableVersion& counter);
   void note_first_save(Pass& pass);
   void diverge(Pass& pass);
   void start_offload(const BufferRef& buffer);
@@ -81,10 +81,10 @@ class SessionCore final : public Interceptor,
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
-  [[nodiscard]] bool is_wanted(Pass& pass, int number, const OperatorTraits& traits);
   void attach(const BufferRef& buffer, ValueId value);
   void keep_before_write(const Call& call);
   void keep_if_changed(const Call& call);
+  void count_call(Pass& pass, Call& call) const;
   void make_anchors(const Call& call);
   void make_anchor(Pass& pass, const Call& call, std::size_t anchor);
   void settle_awaited();
@@ -95,6 +95,9 @@ class SessionCore final : public Interceptor,
   // Recompute, backward.
   void expect_replays(Pass& pass);
   [[nodiscard]] at::Tensor remake(SavedBuffer& buffer, const TensorWindow& window);
+  [[nodiscard]] at::Tensor prove(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
+                                 const TensorWindow& window);
+  [[nodiscard]] std::set<Proof::Key> proved_on_the_way(const SavedBuffer& buffer) const;
   void remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
   [[nodiscard]] c10::Storage storage_of(const Value& value);

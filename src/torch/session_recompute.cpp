@@ -27,6 +27,11 @@ bool is_there(const Value& value) {
   return is_stored(buffer) || (is_remade(buffer) && !buffer->prove && buffer->on_device());
 }
 
+std::string text_of(const std::exception& error) {
+  const auto* const from_torch = dynamic_cast<const c10::Error*>(&error);
+  return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
+}
+
 c10::Storage copy_of(const c10::Storage& storage) {
   const at::NoGradGuard no_gradients;
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
@@ -47,27 +52,26 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   const std::lock_guard lock(mutex_);
   if (!in_step_) return -1;
   Pass& pass = current_pass();
-  const int number = pass.next_call++;
-  if (!is_wanted(pass, number, traits)) return -1;
-  const CallId id = book_->begin(traits, inputs, pass.number, number);
+  const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
+  count_call(pass, book_->call(id));
   if (traits.writes_any) keep_before_write(book_->call(id));
   running_calls_.push_back(id);
   if (recording_) times_.push_back({Scope::current(), device_->mark(), {}});
   return id;
 }
 
-bool SessionCore::is_wanted(Pass& pass, int number, const OperatorTraits& traits) {
-  // Whoever writes may write into what replays start from.
-  if (recording_ || traits.writes_any) return true;
-  if (pass.layout == nullptr || pass.diverged || !pass.layout->recomputes) return false;
-  if (pass.next_site == 0) return true;  // How calls are counted here is known at the first save.
-  const int place = number - pass.call_shift;
-  const std::vector<std::string>& operators = pass.layout->operators;
-  if (place < 0 || place >= static_cast<int>(operators.size())) return false;
-  const std::string& name = operators[static_cast<std::size_t>(place)];
-  if (name.empty()) return false;
-  if (name != traits.name) diverge(pass);
-  return !pass.diverged;
+void SessionCore::count_call(Pass& pass, Call& call) const {
+  const bool inside =
+      std::any_of(call.tensors.begin(), call.tensors.end(), [&](const TensorArgument& argument) {
+        const CallId maker = book_->value(argument.value).maker;
+        return maker >= 0 && book_->call(maker).pass == pass.number;
+      });
+  std::vector<CallCount>& counts = pass.calls_since_save;
+  auto found = std::find_if(counts.begin(), counts.end(),
+                            [&](const CallCount& each) { return each.traits == call.traits; });
+  if (found == counts.end()) found = counts.insert(counts.end(), {call.traits, 0, 0});
+  call.saves = static_cast<int>(pass.next_site);
+  call.ordinal = inside ? found->inside++ : -++found->outside;
 }
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
@@ -100,7 +104,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     const Value& value = book_->value(argument.value);
     const BufferRef buffer = argument.written ? value.buffer.lock() : nullptr;
     // If autograd can see the change it will refuse the buffer itself.
-    if (buffer == nullptr || value.counter.current_version() != value.version) continue;
+    if (buffer == nullptr || buffer->counter.current_version() != buffer->version) continue;
     const auto alive = value.pin.lock();
     if (!alive) continue;
     count_fallback("a saved buffer was changed behind autograd's back: kept");
@@ -124,31 +128,34 @@ void SessionCore::make_anchors(const Call& call) {
   Pass& pass = *passes_[static_cast<std::size_t>(call.pass)];
   if (pass.layout == nullptr || pass.diverged || pass.next_site == 0) return;
   const std::vector<ChunkLayout::AnchorShape>& anchors = pass.layout->anchors;
-  const int number = call.number - pass.call_shift;
-  auto anchor = std::lower_bound(anchors.begin(), anchors.end(), number,
-                                 [](const auto& each, int wanted) { return each.call < wanted; });
-  for (; anchor != anchors.end() && anchor->call == number; ++anchor) {
-    make_anchor(pass, call, static_cast<std::size_t>(anchor - anchors.begin()));
+  auto anchor = std::lower_bound(anchors.begin(), anchors.end(), call.saves,
+                                 [](const auto& each, int wanted) { return each.saves < wanted; });
+  for (; anchor != anchors.end() && anchor->saves == call.saves; ++anchor) {
+    // Before the first save only the way to it is sure.
+    const bool same = call.saves == 0 ? anchor->call == call.number - pass.call_shift
+                                      : anchor->ordinal == call.ordinal;
+    if (same && anchor->name == call.traits->name) {
+      make_anchor(pass, call, static_cast<std::size_t>(anchor - anchors.begin()));
+    }
   }
 }
 
 void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) {
   const ChunkLayout::AnchorShape& anchor = pass.layout->anchors[number];
   const auto output = static_cast<std::size_t>(anchor.output);
-  if (call.traits->name != anchor.name || output >= call.makes.size()) {
-    diverge(pass);
-    return;
-  }
+  if (output >= call.makes.size()) return;
+  ++pass.anchors_found;
   const ValueId id = call.makes[output].value;
   Value& value = book_->value(id);
   const auto alive = value.pin.lock();
-  if (!alive || value.counter.current_version() != value.version) {
+  if (!alive || !value.unchanged()) {
     count_fallback("a value to recompute from was gone before it could be held");
     return;
   }
   if (!value.buffer.expired()) return;
   const auto place = static_cast<int>(pass.layout->second.size() + number);
-  const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.version);
+  const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
+  buffer->anchor = true;
   buffer->action = anchor.action;
   attach(buffer, id);
   hold_root(id, *pass.book);
@@ -203,7 +210,10 @@ void SessionCore::settle(const BufferRef& buffer) {
   }
   buffer->roots = recipe.roots;
   for (const ValueId root : buffer->roots) hold_root(root, book);
-  if (buffer->prove) return;
+  if (buffer->prove) {
+    book.value(buffer->value).proved_as = buffer->id;
+    return;
+  }
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   let_go(buffer->bytes);
 }
@@ -252,33 +262,51 @@ void SessionCore::expect_replays(Pass& pass) {
 at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
-  RecipeBook& book = *buffer.pass->book;
-  if (!buffer.prove) {
-    if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
-    reload_ahead();
-    return window.on(buffer.storage);
-  }
+  if (buffer.prove) return prove(lock, buffer, window);
+  if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
+  reload_ahead();
+  return window.on(buffer.storage);
+}
+
+at::Tensor SessionCore::prove(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
+                              const TensorWindow& window) {
+  const Value& value = buffer.pass->book->value(buffer.value);
   bring_back(buffer);
   at::Tensor original = window.on(buffer.storage);
-  if (!book.value(buffer.value).remade) remake_storage(lock, buffer);
-  reload_ahead();
-  const c10::Storage remade = book.value(buffer.value).remade;
   const Proof::Key key{buffer.pass->key.chunk, buffer.id};
-  std::set<Proof::Key> made_from;
-  const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
-    const Value& value = book.value(id);
-    return value.holders > 0 || value.fixed || value.maker < 0;
-  });
-  for (const CallId id : calls) {
-    for (const Made& made : book.call(id).makes) {
-      const BufferRef other = book.value(made.value).buffer.lock();
-      if (other != nullptr && other->prove) made_from.insert({key.chunk, other->id});
-    }
+  std::set<Proof::Key> made_from = proved_on_the_way(buffer);
+  try {
+    if (!value.remade) remake_storage(lock, buffer);
+  } catch (const std::exception& error) {
+    // What was saved is at hand, so nobody need know but the plan.
+    if (!lock.owns_lock()) lock.lock();
+    proof_.refuse(key, text_of(error), std::move(made_from));
+    return original;
   }
+  reload_ahead();
+  const c10::Storage remade = value.remade;
   lock.unlock();
   const CallRecorder::Pause pause;
   proof_.compare(key, original, window.on(remade), std::move(made_from));
   return original;
+}
+
+std::set<Proof::Key> SessionCore::proved_on_the_way(const SavedBuffer& buffer) const {
+  const RecipeBook& book = *buffer.pass->book;
+  const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
+    const Value& value = book.value(id);
+    return value.holders > 0 || value.fixed || value.maker < 0;
+  });
+  std::set<Proof::Key> found;
+  for (const CallId id : calls) {
+    // Results of one call do not explain each other.
+    if (id == book.value(buffer.value).maker) continue;
+    for (const Made& made : book.call(id).makes) {
+      const int other = book.value(made.value).proved_as;
+      if (other >= 0) found.insert({buffer.pass->key.chunk, other});
+    }
+  }
+  return found;
 }
 
 void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {

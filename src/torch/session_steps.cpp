@@ -49,7 +49,9 @@ void SessionCore::begin_step() {
   device_->reset_peak();
   bool recomputes = false;
   for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
-  proving_ = std::exchange(prove_next_, false) && recomputes && !recording_;
+  const bool verifies = options_.verify_every > 0 &&
+                        (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
+  proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
   if (recording_ || recomputes) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
@@ -158,12 +160,9 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
   }
   for (const Anchor& anchor : plan.anchors) {
-    layout->anchors.push_back({anchor.call, anchor.output, anchor.name, anchor.action.kind});
+    layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
+                               anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
-  }
-  for (const RecordedOperator& each : plan.operators) {
-    layout->operators.resize(static_cast<std::size_t>(each.call) + 1);
-    layout->operators.back() = each.name;
   }
   layout->calls_before_first_save = plan.calls_before_first_save;
   std::vector<bool> queued(layout->action.size());

@@ -9,11 +9,11 @@ namespace {
 /// Keys that a plain tensor may have; any other (sparse, quantised, a Python subclass, a lazy
 /// conjugate, a functional transform) means that it is more than storage, sizes and strides.
 const c10::DispatchKeySet& plain_keys() {
-  static const c10::DispatchKeySet keys =
+  static const c10::DispatchKeySet kKeys =
       c10::DispatchKeySet(
           {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::ADInplaceOrView}) |
       c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
-  return keys;
+  return kKeys;
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ bool is_plain(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_inference()) return false;
   // Taking keys away leaves the bits that name the backend.
   const std::uint64_t others = (tensor.key_set() - plain_keys()).raw_repr();
-  return (others & ~c10::full_backend_mask) == 0 && tensor.has_storage() &&
+  return (others & ~std::uint64_t{c10::full_backend_mask}) == 0 && tensor.has_storage() &&
          !tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
 

@@ -86,7 +86,7 @@ class CudaTorchDevice final : public TorchDevice {
 }  // namespace
 
 std::unique_ptr<TorchDevice> make_cuda_torch_device(std::optional<int> index) {
-  if (!at::globalContext().hasCUDA() || c10::cuda::device_count() == 0) return nullptr;
+  if (!at::Context::hasCUDA() || c10::cuda::device_count() == 0) return nullptr;
   return std::make_unique<CudaTorchDevice>(index.value_or(c10::cuda::current_device()));
 }
 

@@ -53,6 +53,8 @@ def profile(layers):
                     "reads": [number - 1] if number else [],
                     "makes": [number],
                     "no_replay": "",
+                    "saves": number,
+                    "ordinal": 0,
                 }
             )
             values.append({"size": (number + 1) * MIB, "call": number, "buffer": number, "lasting": False, "overwritten": False})

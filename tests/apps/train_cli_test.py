@@ -87,6 +87,24 @@ class Train(InAFolder):
         self.assertIn("bits equal: yes", by_plan.stdout)
         self.assertRegex(by_plan.stdout, r"steps that recorded +0\n")
 
+    def test_recomputes_with_the_same_bits(self):
+        rules = Path(__file__).resolve().parents[2] / "examples" / "rules" / "full-recompute.toml"
+        reports = []
+        for verify in ([], ["--verify-every", "4"], ["--verify-every", "3"]):
+            out = self.folder / "run"
+            result = self.ok("train", *tiny(tokens=512), "--steps", "4", "--compare", "--rules", rules, "--dropout", "0.1",
+                             "--out", out, *verify)  # fmt: skip
+            self.assertIn("bits equal: yes (4 losses and 84 gradients of 4 steps compared)", result.stdout)
+            self.assertRegex(result.stdout, r"recomputed in a step +\S+ \S+ by \d+ operators\n")
+            self.assertRegex(result.stdout, r"fallbacks +none\n")
+            reports.append(json.loads((out / "report.json").read_text(encoding="utf-8")))
+        for report in reports:
+            self.assertGreater(report["repeated_calls"], 10)
+            self.assertEqual(report["demoted"], [])
+            self.assertGreater(report["actions"]["recompute"]["buffers"], 10)
+        # To be compared, what is recomputed must be saved as well: it leaves the device meanwhile. The report is of the last step.
+        self.assertEqual([report["bytes_out"] > 0 for report in reports], [False, True, False])
+
     def test_learns(self):
         out = self.folder / "run"
         self.ok("train", *TINY, "--steps", "30", "--rules", self.rules, "--out", out)
@@ -147,7 +165,7 @@ class Train(InAFolder):
         self.assertIn("device 99 wanted", self.refused(1, "train", *tiny(device="cuda:99")))
         self.assertIn("cannot read /nowhere/r.toml", self.refused(1, "train", *TINY, "--rules", "/nowhere/r.toml"))
         self.assertIn("cannot read /nowhere/p.json", self.refused(1, "train", *TINY, "--plan", "/nowhere/p.json"))
-        for changes in ({"dtype": "int8"}, {"steps": 0}, {"dropout": 1.5}, {"layers": "many"}):
+        for changes in ({"dtype": "int8"}, {"steps": 0}, {"dropout": 1.5}, {"layers": "many"}, {"verify_every": 0}):
             self.refused(2, "train", *tiny(**changes))
 
 
@@ -159,7 +177,7 @@ class Profile(InAFolder):
         self.assertRegex(result.stdout, re.escape(f"{out} is written: ") + r"\d+ buffers in \d+ saved tensors")
         self.assertIn(f"spillway plan --profile {out}", result.stdout)
         profile = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(profile["schema"], "spillway.profile/1")
+        self.assertEqual(profile["schema"], "spillway.profile/2")
         self.assertEqual((profile["layers"], profile["layer_scope"]), (3, "layers"))
         scopes = {each["position"]["scope"] for each in profile["chunks"][0]["buffers"]}
         self.assertIn("layers.2.attention.core", scopes)
@@ -185,7 +203,8 @@ class WithoutTorch(InAFolder):
 class Help(unittest.TestCase):
     def test_names_options_with_their_defaults(self):
         text = run("spillway", "train", "--help").stdout
-        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--out FOLDER", "--steps N:POSITIVE=12"):
+        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--out FOLDER", "--steps N:POSITIVE=12",
+                     "--verify-every N:POSITIVE"):
             self.assertIn(word, text)
 
 

@@ -47,6 +47,8 @@ Plan small_plan() {
   anchor.bytes = Bytes(40);
   anchor.action.kind = ActionKind::kOffload;
   anchor.reason = "enters a recomputed layer";
+  anchor.saves = 2;
+  anchor.ordinal = -1;
   chunk.operators = {{5, "aten::add"}, {7, "aten::mul"}};
   chunk.need_order = {1, 3, 2, 0};
   return plan;

@@ -4,6 +4,7 @@
 #include <ATen/core/op_registration/op_registration.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/torch/scope.hpp"
@@ -19,21 +20,10 @@ using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::plain_step;
+using testing::recompute_everything;
 using testing::TinyModel;
 using testing::TinyOptions;
-
-SessionOptions with_rules(const std::string& rules) {
-  SessionOptions options;
-  options.rules = parse_rules(rules, "test.toml");
-  options.device = at::kCPU;
-  options.small = 1_KiB;
-  options.host = 64_MiB;
-  options.in_flight = 64_KiB;
-  options.ahead = 128_KiB;
-  return options;
-}
-
-SessionOptions recompute_everything() { return with_rules("[[rule]]\naction = \"recompute\"\n"); }
+using testing::with_rules;
 
 TEST(Recompute, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(recompute_everything());
@@ -247,12 +237,87 @@ TEST(Proof, KeepsWhatIsWrittenBehindAutogradsBack) {
   }
 }
 
+TEST(Recompute, FollowsWritesThroughATensorWithAVersionOfItsOwn) {
+  // As x.data of Python. They begin after the proof, which could not find them any more.
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  const at::Tensor x = weight * 2;
+                  if (i >= 3) x.variable_data().add_(1);
+                  at::Tensor y = weight + 1;
+                  y.mul_(3);
+                  if (i >= 4) y.variable_data().sin_();
+                  const at::Tensor copy = y.variable_data().cos();  // Its version is the first.
+                  return x.sin().sum() + (x * x).sum() + (y * y).sum() + (copy * weight).sum();
+                },
+                session, 6),
+            0);
+  EXPECT_GT(session.report().repeated_calls, 0U);
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+/// Calls an operator that was registered below.
+at::Tensor call_operator(const char* name, const at::Tensor& x) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name, "")
+      .typed<at::Tensor(const at::Tensor&)>()
+      .call(x.detach());
+}
+
+TEST(Proof, DemotesAnOperatorThatFailsWhenItIsRepeated) {
+  static const auto registration = c10::RegisterOperators().op(
+      "spillway_test::forward_only(Tensor x) -> Tensor", [](const at::Tensor& x) {
+        TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1, "for forward only");
+        const at::AutoDispatchBelowADInplaceOrView kernel;
+        return x * 2;
+      });
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int) {
+                  const at::Tensor x = call_operator("spillway_test::forward_only", weight);
+                  const at::Tensor loss = (x * weight).sum();  // Saves x first.
+                  return loss + (x.sin() * weight).sum();
+                },
+                session, 6),
+            0);
+  const SessionReport report = session.report();
+  ASSERT_EQ(report.demoted.size(), 1U) << report;
+  EXPECT_THAT(report.demoted[0], HasSubstr("not recomputable: for forward only"));
+  EXPECT_GT(report.repeated_calls, 0U) << report;  // What was made of it is recomputed.
+}
+
+TEST(Proof, DemotesAllResultsOfAnUnsteadyOperator) {
+  static int calls = 0;
+  static const auto registration =
+      c10::RegisterOperators().op("spillway_test::unsteady_pair(Tensor x) -> (Tensor, Tensor)",
+                                  [](const at::Tensor& x) -> std::tuple<at::Tensor, at::Tensor> {
+                                    ++calls;
+                                    const at::AutoDispatchBelowADInplaceOrView kernel;
+                                    return {x + calls, x - calls};
+                                  });
+  Session session(recompute_everything());
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  calls = 100 * i;
+                  const auto [a, b] =
+                      c10::Dispatcher::singleton()
+                          .findSchemaOrThrow("spillway_test::unsteady_pair", "")
+                          .typed<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&)>()
+                          .call(weight.detach());
+                  return (a * weight).sum() + (b * weight).sum();
+                },
+                session),
+            0);
+  EXPECT_EQ(session.report().demoted.size(), 2U) << session.report();
+  EXPECT_EQ(session.report().repeated_calls, 0U) << session.report();
+}
+
 int global_power = 1;
 
 TEST(Proof, CatchesAnOperatorThatReadsSomethingElseEachTime) {
   // An operator of somebody's library, registered with the dispatcher, whose result is another one
   // at each call.
-  static const auto registration =
+  static const auto kRegistration =
       c10::RegisterOperators().op("spillway_test::unsteady(Tensor x) -> Tensor",
                                   [](const at::Tensor& x) { return x * ++global_power; });
   Session session(recompute_everything());
@@ -363,7 +428,7 @@ TEST(Recompute, RemembersAWeightThatChangesWithinTheStep) {
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int i) {
                   at::Tensor x = weight + 1;
-                  const at::Tensor loss = (x * x).sum();
+                  at::Tensor loss = (x * x).sum();
                   const at::NoGradGuard guard;
                   if (i == 3) at::Tensor(weight).mul_(1.25);
                   return loss;
@@ -405,6 +470,58 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
+TEST(Proof, IsRepeatedEverySoManySteps) {
+  // The kernel that the dispatcher does not see comes late; only a later proof can find it.
+  const auto demoted_with = [](int verify_every, int& different) {
+    SessionOptions options = recompute_everything();
+    options.verify_every = verify_every;
+    Session session(std::move(options));
+    different = difference_of(
+        [](const at::Tensor& weight, int i) {
+          const at::Tensor x = weight * 2;
+          if (i >= 5) static_cast<float*>(x.data_ptr())[5] = 7;
+          return x.exp().sum() + (x * x).sum();
+        },
+        session, 8);
+    return session.report().demoted.size();
+  };
+  int different = 0;
+  EXPECT_EQ(demoted_with(3, different), 1U);  // Step 6 is the first with the kernel.
+  EXPECT_EQ(different, 0);
+  EXPECT_EQ(demoted_with(0, different), 0U);
+  EXPECT_EQ(different, 3);
+}
+
+TEST(Recompute, FindsItsAnchorsWhereAPassHasMoreCallsThanTheOneRecorded) {
+  Session session(
+      with_rules("[[rule]]\nlayers = \"1\"\nproducer = \"aten::exp\"\naction = \"recompute\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  at::Tensor stream;
+                  {
+                    const Scope layer("layers.0");
+                    const at::Tensor x = weight.sin();
+                    // Tables that are made now and then; the second one by the anchor's operator.
+                    if (i % 2 == 1) at::ones({64}).cos();
+                    if (i % 3 == 1) weight.detach().add(1);
+                    stream = x.add(1);
+                  }
+                  const Scope layer("layers.1");
+                  const at::Tensor y = stream.exp();
+                  return (y * y).sum();
+                },
+                session, 7),
+            0);
+  const SessionReport report = session.report();
+  ASSERT_EQ(session.plan()->chunks[0].anchors.size(), 1U) << report;
+  EXPECT_EQ(session.plan()->chunks[0].anchors[0].name, "aten::add");
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+  EXPECT_EQ(report.recorded_steps, 1U) << report;
+  EXPECT_EQ(report.repeated_calls, 1U) << report;
+  EXPECT_EQ(report.saved_peak_without, Bytes(64 * 64 * 4))
+      << "anchors are no part of it: " << report;
+}
+
 TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
   const testing::Deterministic deterministic;
   const auto gradients_of = [](bool managed) {
@@ -432,7 +549,7 @@ TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
 }
 
 TEST(Recompute, RepeatsOperatorsOfAnyLibrary) {
-  static const auto registration =
+  static const auto kRegistration =
       c10::RegisterOperators().op("spillway_test::twice(Tensor x) -> Tensor",
                                   [](const at::Tensor& x) { return x.detach() * 2; });
   Session session(

@@ -12,16 +12,24 @@
 namespace spillway::testing {
 
 /// On the CPU, with windows so small that buffers of a tiny model do leave.
-inline SessionOptions offload_everything() {
+inline SessionOptions with_rules(const std::string& rules) {
   using namespace spillway::literals;
   SessionOptions options;
-  options.rules = parse_rules("[[rule]]\naction = \"offload\"\n", "test.toml");
+  options.rules = parse_rules(rules, "test.toml");
   options.device = at::kCPU;
   options.small = 1_KiB;
   options.host = 64_MiB;
   options.in_flight = 64_KiB;
   options.ahead = 128_KiB;
   return options;
+}
+
+inline SessionOptions offload_everything() {
+  return with_rules("[[rule]]\naction = \"offload\"\n");
+}
+
+inline SessionOptions recompute_everything() {
+  return with_rules("[[rule]]\naction = \"recompute\"\n");
 }
 
 /// The losses and gradients of `steps` steps. `forward` computes and backpropagates a step's loss.

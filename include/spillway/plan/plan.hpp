@@ -60,6 +60,8 @@ struct Anchor {
   Bytes bytes;
   Action action;  ///< Keep or offload.
   std::string reason;
+  int saves = 0;  ///< Of the call, as in the profile.
+  int ordinal = 0;
 
   bool operator==(const Anchor&) const = default;
 };

@@ -59,6 +59,12 @@ struct OperatorProfile {
   std::vector<int> reads;  ///< Values, by id; also those it changes in place.
   std::vector<int> makes;  ///< Values, in the order of its outputs.
   std::string no_replay;   ///< Why it cannot be repeated; empty if it can.
+  /// How to find it again where a pass has more calls, or fewer (tables made once, casts of weights
+  /// that are kept for the next pass): the tensors that had been saved when it began,
+  int saves = 0;
+  /// and its number, from 0, among the calls of the same name since then. Those that read nothing
+  /// of what the pass made are counted apart: -1, -2, ...
+  int ordinal = 0;
 
   bool operator==(const OperatorProfile&) const = default;
 };
@@ -67,8 +73,8 @@ struct OperatorProfile {
 /// their own.
 struct ValueProfile {
   Bytes size;
-  int call = -1;    ///< The call that made it; -1: it came from outside of the pass.
-  int buffer = -1;  ///< The saved buffer that holds it; -1: autograd did not save it.
+  int call = -1;             ///< The call that made it; -1: it came from outside of the pass.
+  int buffer = -1;           ///< The saved buffer that holds it; -1: autograd did not save it.
   bool overwritten = false;  ///< A later call changed its storage in place.
   bool lasting =
       false;  ///< From outside, and still there when backward runs: a parameter, a batch.

@@ -1,5 +1,5 @@
-/// Takes over what autograd saves: records it, plans by rules, and keeps or offloads each buffer,
-/// with the same bits as without.
+/// Takes over what autograd saves: records it, plans by rules, and keeps, offloads or recomputes
+/// each buffer, with the same bits as without.
 ///
 ///   spillway::Session session({.rules = spillway::load_rules("memory.toml")});
 ///   session.register_model(*model);
@@ -10,10 +10,11 @@
 ///   std::cout << session.report();
 ///
 /// Steps: without a plan made earlier the first one records, with every buffer above `small`
-/// offloaded, so that a model that does not fit records too. From then on the plan that the rules make of the record is carried
-/// out. Buffers are matched by structure, never by size. Where a pass saves something else than
-/// what was recorded, the rest of that pass is kept on the device, counted, and the next step
-/// records anew.
+/// offloaded, so that a model that does not fit records too. From then on the plan that the rules
+/// make of the record is carried out; the first such step proves that what is recomputed has the
+/// same bits (docs/recompute.md). Buffers are matched by structure, never by size. Where a pass
+/// saves something else than what was recorded, the rest of that pass is kept on the device,
+/// counted, and the next step records anew.
 ///
 /// Left alone: tensors that are not dense and plain, are on another device, or are saved during
 /// backward (double backward, a nested checkpoint's second forward), and everything saved under
@@ -67,6 +68,8 @@ struct SessionOptions {
   /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for
   /// their copies timed, for the report. The host does not wait for that. 0: none.
   int time_waits_every = 32;
+  /// Every so-manyth step does what verify_next_step() asks for. 0: only the step after a new plan.
+  int verify_every = 0;
   /// The scope whose numbered members are the model's layers ("model.layers"); empty: the longest
   /// such list.
   std::string layers;

@@ -1,0 +1,93 @@
+/// A recipe book that follows what a test does, and makes values again; for tests of the parts of
+/// recomputation without a session.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "torch/call_recorder.hpp"
+#include "torch/recipe.hpp"
+#include "torch/replay.hpp"
+
+namespace spillway::testing {
+
+class Notebook final : public CallListener {
+ public:
+  /// Follows the operators that `program` calls; gives what it gives.
+  template <typename Program>
+  auto follow(Program&& program) {
+    struct Following {
+      explicit Following(CallRecorder& each) : recorder(each) { recorder.start(); }
+      ~Following() { recorder.stop(); }
+      CallRecorder& recorder;
+    } const following(recorder_);
+    return program();
+  }
+
+  int call_begins(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs) override {
+    return book_.begin(traits, inputs, 0, next_++);
+  }
+  void call_ended(int call, const std::vector<c10::IValue>& outputs) override {
+    book_.end(call, outputs);
+  }
+
+  /// From now on a parameter.
+  void fix(const at::Tensor& tensor) { fixed_.insert(tensor.storage().unsafeGetStorageImpl()); }
+
+  [[nodiscard]] RecipeBook& book() { return book_; }
+  [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return book_.saved(tensor); }
+  /// Empty if nobody is known to have made it.
+  [[nodiscard]] std::string maker_of(ValueId value) const {
+    const CallId maker = book_.value(value).maker;
+    return maker < 0 ? "" : book_.call(maker).traits->name;
+  }
+  [[nodiscard]] std::string maker_of(const at::Tensor& tensor) {
+    return maker_of(value_of(tensor));
+  }
+
+  /// What has to be repeated for these values, from what came from outside.
+  [[nodiscard]] Replay::Job job_for(const std::vector<ValueId>& values) const {
+    Replay::Job job;
+    std::set<CallId> calls;
+    for (const ValueId value : values) {
+      job.wanted[value] = true;
+      const auto there = [this](ValueId id) {
+        const Value& each = book_.value(id);
+        return each.remade || each.fixed || each.maker < 0;
+      };
+      for (const CallId call : calls_to_repeat(book_, value, there)) calls.insert(call);
+    }
+    job.calls.assign(calls.begin(), calls.end());
+    for (const CallId call : job.calls) {
+      for (const TensorArgument& argument : book_.call(call).tensors) {
+        const Value& value = book_.value(argument.value);
+        if (value.maker >= 0 && !value.fixed) continue;
+        if (auto alive = value.pin.lock()) {
+          job.inputs[argument.value] = c10::Storage(std::move(alive));
+        }
+      }
+    }
+    return job;
+  }
+
+  /// The value made again, seen as `window` saw it.
+  [[nodiscard]] at::Tensor again(ValueId value, const TensorWindow& window) {
+    if (!book_.value(value).remade) Replay::run(book_, job_for({value}));
+    return window.on(book_.value(value).remade);
+  }
+  /// What the tensor holds now, made again.
+  [[nodiscard]] at::Tensor again(const at::Tensor& tensor) {
+    return again(value_of(tensor), TensorWindow(tensor));
+  }
+
+ private:
+  std::set<const c10::StorageImpl*> fixed_;
+  RecipeBook book_{[this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
+                   false};
+  CallRecorder recorder_{*this};
+  int next_ = 0;
+};
+
+}  // namespace spillway::testing
