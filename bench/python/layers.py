@@ -285,8 +285,9 @@ def limit_figure(outcome: Outcome, parts: tuple[float, float], judged: bool) -> 
     link = outcome.profile.get("link", {})
     if not link.get("out") or not link.get("back"):
         return None
-    out = outcome.report["bytes_out"] / link["out"] * 1e3
-    back = outcome.report["bytes_back"] / link["back"] * 1e3
+    planned = outcome.report["planned_reduction"]
+    out = planned / link["out"] * 1e3
+    back = planned / link["back"] * 1e3
     limit = max(parts[0], out) + max(parts[1], back)
     return Figure(
         "python_layers.all_limit",

@@ -7,6 +7,10 @@
 #include <string_view>
 #include <vector>
 
+// Where toml++ is compiled with us, it reads numbers as numbers.hpp does.
+#if !defined(TOML_FLOAT_CHARCONV) && (!defined(TOML_HEADER_ONLY) || TOML_HEADER_ONLY)
+#define TOML_FLOAT_CHARCONV 1
+#endif
 #include <toml++/toml.h>
 
 #include "spillway/core/bytes.hpp"
