@@ -112,4 +112,14 @@ struct SavedBuffer {
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
 };
 
+/// A buffer that is not made again: what it holds is there, on the device or in a tier.
+[[nodiscard]] inline bool is_stored(const std::shared_ptr<SavedBuffer>& buffer) {
+  return buffer != nullptr && !buffer->prove && buffer->action != ActionKind::kRecompute;
+}
+
+/// A buffer that replays make.
+[[nodiscard]] inline bool is_remade(const std::shared_ptr<SavedBuffer>& buffer) {
+  return buffer != nullptr && (buffer->prove || buffer->action == ActionKind::kRecompute);
+}
+
 }  // namespace spillway

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "call_recorder.hpp"
+#include "storage_copy.hpp"
 
 namespace spillway {
 namespace {
@@ -81,14 +81,6 @@ class Repetition {
     }
     owned_.emplace_back(argument.value, storage);
     return storage;
-  }
-
-  static c10::Storage copy_of(const c10::Storage& storage) {
-    const auto bytes = static_cast<std::int64_t>(storage.nbytes());
-    const at::Tensor copy =
-        at::empty({bytes}, at::TensorOptions(at::kByte).device(storage.device()));
-    copy.copy_(at::empty({0}, copy.options()).set_(storage, 0, {bytes}, {1}));
-    return copy.storage();
   }
 
   void keep(const Made& made, const torch::jit::Stack& stack) {
