@@ -1,6 +1,6 @@
 /// The torch device that training runs on, and its allocator's statistics: 0 on the CPU, which
-/// keeps none. device_memory_cuda.cpp is built where spillway::cuda is there, device_memory_host.cpp
-/// elsewhere.
+/// keeps none. device_memory_cuda.cpp is built where spillway::cuda is there,
+/// device_memory_host.cpp elsewhere.
 #pragma once
 
 #include <cstdint>

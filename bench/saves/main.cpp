@@ -2,12 +2,13 @@
 ///
 /// How to read it: a chain of small operators, each of which saves one tensor of its own, runs
 /// forward and backward, in turns without and with a session. The figure is the difference of the
-/// two times, each the fastest tenth of all, over the number of saved tensors: everything from the hook's construction to its
-/// destruction, with what autograd itself does more when there are hooks. It is the time that the
-/// process spent on processors, so that others on the machine do not count; "by the clock" is the
-/// same by the clock. Tensors are small, so that a GPU keeps up with the host. "offloaded" has the
-/// calls that queue the copies in it as well and, on the CPU, the copies themselves, each of which
-/// costs a change of threads there.
+/// two times, each the fastest tenth of all, over the number of saved tensors: everything from the
+/// hook's construction to its destruction, with what autograd itself does more when there are
+/// hooks. It is the time that the process spent on processors, so that others on the machine do not
+/// count; "by the clock" is the same by the clock. Tensors are small, so that a GPU keeps up with
+/// the host. "offloaded" has the calls that queue the copies in it as well and, on the CPU, the
+/// copies themselves, each of which costs a change of threads there. "recording" is what noting
+/// calls adds, forward only, for rules that recompute every tensor.
 #include <algorithm>
 #include <chrono>
 #include <ctime>

@@ -1,5 +1,5 @@
-// spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens in
-// C++ on whatever thread autograd uses and comes through none of these functions.
+// spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens
+// in C++ on whatever thread autograd uses and comes through none of these functions.
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -12,11 +12,14 @@
 namespace spillway {
 
 constexpr auto all_values(FixedReason) {
-  return std::array{
-      FixedReason::kNone,         FixedReason::kParameter,   FixedReason::kRegisteredBuffer,
-      FixedReason::kHeldByCaller, FixedReason::kChangedLater, FixedReason::kOtherDevice,
-      FixedReason::kUnsupportedLayout,
-      FixedReason::kSmall};
+  return std::array{FixedReason::kNone,
+                    FixedReason::kParameter,
+                    FixedReason::kRegisteredBuffer,
+                    FixedReason::kHeldByCaller,
+                    FixedReason::kChangedLater,
+                    FixedReason::kOtherDevice,
+                    FixedReason::kUnsupportedLayout,
+                    FixedReason::kSmall};
 }
 
 constexpr auto all_values(ActionKind) {

@@ -1,6 +1,6 @@
 /// Numbers from and to text without streams. A process may hold two C++ libraries, as Python with
-/// torch does; streams of one then cannot be relied on to read and write numbers by the facets of the
-/// other. Nor does the user's locale matter here.
+/// torch does; streams of one then cannot be relied on to read and write numbers by the facets of
+/// the other. Nor does the user's locale matter here.
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,8 @@ enum class FixedReason {
   kSmall,
 };
 
-/// "none", "parameter", "registered buffer", "held by the caller", "changed later", "other device", "unsupported
-/// layout", "small".
+/// "none", "parameter", "registered buffer", "held by the caller", "changed later", "other device",
+/// "unsupported layout", "small".
 [[nodiscard]] std::string_view to_string(FixedReason reason);
 
 /// One operator call of the forward pass, as autograd saw it; its number is its place in the
