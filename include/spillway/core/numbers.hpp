@@ -1,6 +1,6 @@
-/// Numbers from and to text without streams. A process may hold two C++ libraries, as Python with
-/// torch does; streams of one then cannot be relied on to read and write numbers by the facets of
-/// the other. Nor does the user's locale matter here.
+/// Numbers from and to text without streams. In a Python process, whose libraries were built by
+/// other compilers than this one, streams were seen to read 0 for every number. Nor does the user's
+/// locale matter here.
 #pragma once
 
 #include <cstdint>
