@@ -17,9 +17,8 @@
 #include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
 
-#include "common/devices.hpp"
 #include "spillway/torch/session.hpp"
-#include "support/program.hpp"
+#include "support/training_program.hpp"
 #include "training/device_memory.hpp"
 
 namespace spillway::bench {
@@ -171,17 +170,6 @@ void measure_all(const Options& options, Report& report) {
 
 int main(int argc, char** argv) {
   namespace bench = spillway::bench;
-  bench::Options options;
-  bench::Program program;
-  program.bench = "saves";
-  program.question = bench::kQuestion;
-  program.add_options = [&](CLI::App& app) { bench::add_options(app, options); };
-  program.open_device = [] {
-    const bool cuda = spillway::app::best_device().is_cuda();
-    return spillway::app::open_device(spillway::app::parse_device(cuda ? "cuda" : "host"));
-  };
-  program.measure = [&](spillway::Device&, bench::Report& report) {
-    bench::measure_all(options, report);
-  };
-  return bench::run_program(program, argc, argv);
+  return bench::run_training_program("saves", bench::kQuestion, &bench::add_options,
+                                     &bench::measure_all, argc, argv);
 }

@@ -11,12 +11,14 @@
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
 #include "training.hpp"
+#include "weight_program.hpp"
 
 namespace spillway {
 namespace {
 
 using namespace spillway::literals;
 using testing::difference;
+using testing::difference_of;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::plain_step;
@@ -75,13 +77,7 @@ TEST(Recompute, AccumulatesGradientsOverMicroBatches) {
     Session session(with_rules(rules));
     EXPECT_EQ(difference({}, session, 4,
                          [](TinyModel& model, Step*, int i) {
-                           at::Tensor total = at::zeros({});
-                           for (int micro = 0; micro < 3; ++micro) {
-                             at::Tensor loss = model.loss(model.tokens(1, 32, 10 * i + micro));
-                             loss.backward();
-                             total = total + loss.detach();
-                           }
-                           return total;
+                           return testing::accumulated_step(model, i, 3);
                          }),
               0);
     EXPECT_GT(session.report().repeated_calls, 0U);
@@ -94,17 +90,7 @@ TEST(Recompute, KeepsSeveralPassesInFlight) {
     Session session(with_rules(rules));
     EXPECT_EQ(difference({}, session, 4,
                          [](TinyModel& model, Step* step, int i) {
-                           std::vector<at::Tensor> losses;
-                           for (int micro = 0; micro < 3; ++micro) {
-                             if (step != nullptr) step->pass(0, micro);
-                             losses.push_back(model.loss(model.tokens(1, 32, 10 * i + micro)));
-                           }
-                           at::Tensor total = at::zeros({});
-                           for (const at::Tensor& loss : losses) {
-                             loss.backward();
-                             total = total + loss.detach();
-                           }
-                           return total;
+                           return testing::in_flight_step(model, step, i, 3);
                          }),
               0);
     EXPECT_GT(session.report().repeated_calls, 0U);
@@ -165,78 +151,6 @@ TEST(Recompute, GivesTheSameBitsUnderAutocast) {
   }
 }
 
-/// What a program may do with tensors that autograd saves; gives the loss.
-using Program = at::Tensor (*)(const at::Tensor& weight, int step);
-
-/// The weight's gradients without and with recompute over some steps; the number that differ.
-int difference_of(Program program, Session& session, int steps = 4) {
-  const testing::Deterministic deterministic;
-  const auto run = [&](Session* active) {
-    std::vector<at::Tensor> gradients;
-    at::manual_seed(3);
-    at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
-    if (active != nullptr) active->register_fixed(weight, FixedReason::kParameter);
-    for (int i = 0; i < steps; ++i) {
-      at::manual_seed(static_cast<std::uint64_t>(i));
-      weight.mutable_grad() = at::Tensor();
-      {
-        std::optional<Step> step;
-        if (active != nullptr) step.emplace(active->step());
-        program(weight, i).backward();
-      }
-      gradients.push_back(weight.grad().clone());
-    }
-    return gradients;
-  };
-  const std::vector<at::Tensor> without = run(nullptr);
-  return testing::count_different(without, run(&session));
-}
-
-TEST(Proof, CatchesAKernelThatTheDispatcherDoesNotSee) {
-  Session session(recompute_everything());
-  EXPECT_EQ(difference_of(
-                [](const at::Tensor& weight, int) {
-                  const at::Tensor x = weight * 2;
-                  static_cast<float*>(x.data_ptr())[5] = 7;  // As a kernel of one's own would.
-                  return x.exp().sum() + (x * x).sum();
-                },
-                session),
-            0);
-  ASSERT_FALSE(session.report().demoted.empty()) << session.report();
-  EXPECT_THAT(session.report().demoted[0], HasSubstr("recomputed it had other bits"));
-  EXPECT_THAT(session.report().to_text(), HasSubstr("other bits"));
-}
-
-TEST(Proof, DemotesOnlyTheBufferWhoseFaultItIs) {
-  Session session(recompute_everything());
-  EXPECT_EQ(difference_of(
-                [](const at::Tensor& weight, int) {
-                  const at::Tensor x = weight * 2;
-                  static_cast<float*>(x.data_ptr())[5] = 7;
-                  const at::Tensor y = x.sin();
-                  return (y * y.cos()).sum() + (x * x).sum();
-                },
-                session, 6),
-            0);
-  EXPECT_EQ(session.report().demoted.size(), 1U) << session.report();
-  EXPECT_GT(session.report().repeated_calls, 0U);
-}
-
-TEST(Proof, KeepsWhatIsWrittenBehindAutogradsBack) {
-  for (const char* const action : {"recompute", "offload"}) {
-    Session session(with_rules(std::string("[[rule]]\naction = \"") + action + "\"\n"));
-    EXPECT_EQ(difference_of(
-                  [](const at::Tensor& weight, int) {
-                    const at::Tensor x = weight * 2;
-                    const at::Tensor y = x * x;
-                    x.variable_data().add_(1);
-                    return y.sum();
-                  },
-                  session),
-              0);
-  }
-}
-
 TEST(Recompute, FollowsWritesThroughATensorWithAVersionOfItsOwn) {
   // As x.data of Python. They begin after the proof, which could not find them any more.
   Session session(recompute_everything());
@@ -254,101 +168,6 @@ TEST(Recompute, FollowsWritesThroughATensorWithAVersionOfItsOwn) {
             0);
   EXPECT_GT(session.report().repeated_calls, 0U);
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
-}
-
-/// Calls an operator that was registered below.
-at::Tensor call_operator(const char* name, const at::Tensor& x) {
-  return c10::Dispatcher::singleton()
-      .findSchemaOrThrow(name, "")
-      .typed<at::Tensor(const at::Tensor&)>()
-      .call(x.detach());
-}
-
-TEST(Proof, DemotesAnOperatorThatFailsWhenItIsRepeated) {
-  static const auto registration = c10::RegisterOperators().op(
-      "spillway_test::forward_only(Tensor x) -> Tensor", [](const at::Tensor& x) {
-        TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1, "for forward only");
-        const at::AutoDispatchBelowADInplaceOrView kernel;
-        return x * 2;
-      });
-  Session session(recompute_everything());
-  EXPECT_EQ(difference_of(
-                [](const at::Tensor& weight, int) {
-                  const at::Tensor x = call_operator("spillway_test::forward_only", weight);
-                  const at::Tensor loss = (x * weight).sum();  // Saves x first.
-                  return loss + (x.sin() * weight).sum();
-                },
-                session, 6),
-            0);
-  const SessionReport report = session.report();
-  ASSERT_EQ(report.demoted.size(), 1U) << report;
-  EXPECT_THAT(report.demoted[0], HasSubstr("not recomputable: for forward only"));
-  EXPECT_GT(report.repeated_calls, 0U) << report;  // What was made of it is recomputed.
-}
-
-TEST(Proof, DemotesAllResultsOfAnUnsteadyOperator) {
-  static int calls = 0;
-  static const auto registration =
-      c10::RegisterOperators().op("spillway_test::unsteady_pair(Tensor x) -> (Tensor, Tensor)",
-                                  [](const at::Tensor& x) -> std::tuple<at::Tensor, at::Tensor> {
-                                    ++calls;
-                                    const at::AutoDispatchBelowADInplaceOrView kernel;
-                                    return {x + calls, x - calls};
-                                  });
-  Session session(recompute_everything());
-  EXPECT_EQ(difference_of(
-                [](const at::Tensor& weight, int i) {
-                  calls = 100 * i;
-                  const auto [a, b] =
-                      c10::Dispatcher::singleton()
-                          .findSchemaOrThrow("spillway_test::unsteady_pair", "")
-                          .typed<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&)>()
-                          .call(weight.detach());
-                  return (a * weight).sum() + (b * weight).sum();
-                },
-                session),
-            0);
-  EXPECT_EQ(session.report().demoted.size(), 2U) << session.report();
-  EXPECT_EQ(session.report().repeated_calls, 0U) << session.report();
-}
-
-int global_power = 1;
-
-TEST(Proof, CatchesAnOperatorThatReadsSomethingElseEachTime) {
-  // An operator of somebody's library, registered with the dispatcher, whose result is another one
-  // at each call.
-  static const auto kRegistration =
-      c10::RegisterOperators().op("spillway_test::unsteady(Tensor x) -> Tensor",
-                                  [](const at::Tensor& x) { return x * ++global_power; });
-  Session session(recompute_everything());
-  std::vector<at::Tensor> gradients;
-  const auto run = [&](Session* active) {
-    global_power = 1;
-    gradients.clear();
-    at::manual_seed(3);
-    at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
-    for (int i = 0; i < 4; ++i) {
-      global_power = 10 * i;
-      weight.mutable_grad() = at::Tensor();
-      {
-        std::optional<Step> step;
-        if (active != nullptr) step.emplace(active->step());
-        at::Tensor x;
-        {
-          const at::NoGradGuard guard;
-          x = c10::Dispatcher::singleton()
-                  .findSchemaOrThrow("spillway_test::unsteady", "")
-                  .typed<at::Tensor(const at::Tensor&)>()
-                  .call(weight.detach());
-        }
-        (x * weight).sum().backward();
-      }
-      gradients.push_back(weight.grad().clone());
-    }
-    return gradients;
-  };
-  const std::vector<at::Tensor> without = run(nullptr);
-  EXPECT_EQ(testing::count_different(without, run(&session)), 0);
 }
 
 TEST(Recompute, FollowsAScalarThatChangesEveryStep) {
@@ -468,28 +287,6 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
                        }),
             0);
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
-}
-
-TEST(Proof, IsRepeatedEverySoManySteps) {
-  // The kernel that the dispatcher does not see comes late; only a later proof can find it.
-  const auto demoted_with = [](int verify_every, int& different) {
-    SessionOptions options = recompute_everything();
-    options.verify_every = verify_every;
-    Session session(std::move(options));
-    different = difference_of(
-        [](const at::Tensor& weight, int i) {
-          const at::Tensor x = weight * 2;
-          if (i >= 5) static_cast<float*>(x.data_ptr())[5] = 7;
-          return x.exp().sum() + (x * x).sum();
-        },
-        session, 8);
-    return session.report().demoted.size();
-  };
-  int different = 0;
-  EXPECT_EQ(demoted_with(3, different), 1U);  // Step 6 is the first with the kernel.
-  EXPECT_EQ(different, 0);
-  EXPECT_EQ(demoted_with(0, different), 0U);
-  EXPECT_EQ(different, 3);
 }
 
 TEST(Recompute, FindsItsAnchorsWhereAPassHasMoreCallsThanTheOneRecorded) {

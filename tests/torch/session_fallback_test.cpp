@@ -175,13 +175,7 @@ TEST(Session, TakesAnotherNumberOfMicroBatches) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
-                         at::Tensor total = at::zeros({});
-                         for (int micro = 0; micro < 1 + (i * 2) % 5; ++micro) {
-                           at::Tensor loss = model.loss(model.tokens(1, 32, 10 * i + micro));
-                           loss.backward();
-                           total = total + loss.detach();
-                         }
-                         return total;
+                         return testing::accumulated_step(model, i, 1 + (i * 2) % 5);
                        }),
             0);
   EXPECT_EQ(session.report().recorded_steps, 1U);
@@ -192,17 +186,7 @@ TEST(Session, TakesAnotherNumberOfMicroBatchesInFlight) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step* step, int i) {
-                         std::vector<at::Tensor> losses;
-                         for (int micro = 0; micro < 1 + (i * 2) % 5; ++micro) {
-                           if (step != nullptr) step->pass(0, micro);
-                           losses.push_back(model.loss(model.tokens(1, 32, 10 * i + micro)));
-                         }
-                         at::Tensor total = at::zeros({});
-                         for (const at::Tensor& loss : losses) {
-                           loss.backward();
-                           total = total + loss.detach();
-                         }
-                         return total;
+                         return testing::in_flight_step(model, step, i, 1 + (i * 2) % 5);
                        }),
             0);
   EXPECT_EQ(session.report().recorded_steps, 1U);

@@ -47,13 +47,7 @@ TEST(Session, AccumulatesGradientsOverMicroBatches) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 3,
                        [](TinyModel& model, Step*, int i) {
-                         at::Tensor total = at::zeros({});
-                         for (int micro = 0; micro < 3; ++micro) {
-                           at::Tensor loss = model.loss(model.tokens(1, 32, 10 * i + micro));
-                           loss.backward();
-                           total = total + loss.detach();
-                         }
-                         return total;
+                         return testing::accumulated_step(model, i, 3);
                        }),
             0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
@@ -63,17 +57,7 @@ TEST(Session, KeepsSeveralPassesInFlight) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step* step, int i) {
-                         std::vector<at::Tensor> losses;
-                         for (int micro = 0; micro < 3; ++micro) {
-                           if (step != nullptr) step->pass(0, micro);
-                           losses.push_back(model.loss(model.tokens(1, 32, 10 * i + micro)));
-                         }
-                         at::Tensor total = at::zeros({});
-                         for (const at::Tensor& loss : losses) {
-                           loss.backward();
-                           total = total + loss.detach();
-                         }
-                         return total;
+                         return testing::in_flight_step(model, step, i, 3);
                        }),
             0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();

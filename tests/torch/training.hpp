@@ -70,4 +70,30 @@ inline at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
   return loss;
 }
 
+/// Micro-batches whose backward follows at once; gives the sum of their losses.
+inline at::Tensor accumulated_step(TinyModel& model, int i, int micro_batches) {
+  at::Tensor total = at::zeros({});
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    const at::Tensor loss = model.loss(model.tokens(1, 32, 10 * i + micro));
+    loss.backward();
+    total = total + loss.detach();
+  }
+  return total;
+}
+
+/// All forwards, then all backwards, as a pipeline has them in flight.
+inline at::Tensor in_flight_step(TinyModel& model, Step* step, int i, int micro_batches) {
+  std::vector<at::Tensor> losses;
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    if (step != nullptr) step->pass(0, micro);
+    losses.push_back(model.loss(model.tokens(1, 32, 10 * i + micro)));
+  }
+  at::Tensor total = at::zeros({});
+  for (const at::Tensor& loss : losses) {
+    loss.backward();
+    total = total + loss.detach();
+  }
+  return total;
+}
+
 }  // namespace spillway::testing

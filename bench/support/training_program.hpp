@@ -1,0 +1,29 @@
+/// The main function of a benchmark that trains on the best device there is. For programs that link
+/// spillway_app_training.
+#pragma once
+
+#include "common/devices.hpp"
+#include "support/program.hpp"
+#include "training/device_memory.hpp"
+
+namespace spillway::bench {
+
+/// `Options` are those of the benchmark; the names are as in Program.
+template <typename Options>
+[[nodiscard]] int run_training_program(const std::string& bench, const std::string& question,
+                                       void (*add_options)(CLI::App&, Options&),
+                                       void (*measure)(const Options&, Report&), int argc,
+                                       char** argv) {
+  Options options;
+  Program program;
+  program.bench = bench;
+  program.question = question;
+  program.add_options = [&](CLI::App& app) { add_options(app, options); };
+  program.open_device = [] {
+    return app::open_device(app::parse_device(app::best_device().is_cuda() ? "cuda" : "host"));
+  };
+  program.measure = [&](Device&, Report& report) { measure(options, report); };
+  return run_program(program, argc, argv);
+}
+
+}  // namespace spillway::bench
