@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/2";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/3";
 
 /// What is not given is left to whoever carries the plan out.
 struct Limits {
@@ -96,6 +96,13 @@ struct ChunkPlan {
   /// Buffers in the order backward asks for them, as in the profile; before each one that is
   /// recomputed stands what its replay reads. Anchors count on from the buffers' ids.
   std::vector<int> need_order;
+  /// By site: the most bytes of managed buffers and anchors, of all passes together, that may be on
+  /// the device once it was saved: above that the oldest offloaded ones are released. Empty: the
+  /// window limits.in_flight decides.
+  std::vector<Bytes> forward_allowance;
+  /// By place in the order of unpacks: up to how many such bytes reloads may run ahead from there.
+  /// Empty: the window limits.ahead decides.
+  std::vector<Bytes> backward_allowance;
 
   bool operator==(const ChunkPlan&) const = default;
 };
@@ -103,8 +110,12 @@ struct ChunkPlan {
 struct Plan {
   std::string structure;  ///< structure_digest() of the profile it was made for.
   Limits limits;
+  /// What the planner was asked to stay within: bytes of a step above what is allocated before it.
+  std::optional<Bytes> budget;
   std::optional<std::int64_t> predicted_step_ns;
-  std::optional<Bytes> predicted_peak;
+  std::optional<Bytes> predicted_peak;        ///< As `budget` counts.
+  std::optional<std::int64_t> base_step_ns;   ///< Predicted, if everything were kept.
+  std::optional<std::int64_t> bound_step_ns;  ///< No plan of this kind can be faster.
   /// Replays may repeat collectives: then every rank replays them in the same order.
   bool recompute_collectives = false;
   std::vector<std::string> notes;  ///< What its reader should know, one sentence each.

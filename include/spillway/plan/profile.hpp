@@ -18,7 +18,7 @@
 namespace spillway {
 
 /// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
-inline constexpr std::string_view kProfileSchema = "spillway.profile/2";
+inline constexpr std::string_view kProfileSchema = "spillway.profile/3";
 
 /// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
 inline constexpr std::string_view kCollective = "a collective";
@@ -122,6 +122,9 @@ struct BufferProfile {
   int first_unpack = -1;   ///< Its first and last place in `unpack_order`; -1: never unpacked.
   int last_unpack = -1;
   int value = -1;  ///< What it holds; -1 if unknown.
+  /// The first moment at which only autograd still held it: earlier nothing is won by moving it.
+  /// -1: the model held it as long as autograd did.
+  int let_go = -1;
   RecipeProfile recipe;
 
   bool operator==(const BufferProfile&) const = default;
@@ -138,6 +141,34 @@ struct SiteProfile {
   bool operator==(const SiteProfile&) const = default;
 };
 
+/// What happens at a moment of a recorded pass.
+enum class MomentKind {
+  kCallBegins,      ///< `index`: the operator call.
+  kCallEnds,        ///< `index`: the operator call.
+  kSave,            ///< `index`: the site that was saved.
+  kBackwardBegins,  ///< Once a pass; all before it is forward, all after it backward.
+  kUnpack,          ///< `index`: the place in `unpack_order`. Before what is asked for was fetched.
+  kDrop,            ///< `index`: the buffer that autograd has given up: its last site is gone.
+  kEnd,             ///< The last one: the pass's backward is over.
+};
+
+/// "call begins", "call ends", "save", "backward begins", "unpack", "drop", "end".
+[[nodiscard]] std::string_view to_string(MomentKind kind);
+
+/// A moment of a recorded pass, and what the device did between the moment before it and this one.
+struct Moment {
+  MomentKind kind{};
+  int index = -1;  ///< What it is about; see MomentKind.
+  /// Time of the compute stream, without its waits for copies.
+  std::int64_t compute_ns = 0;
+  /// The most that was allocated, beside the storages of saved buffers, above what was allocated
+  /// when the step began: values that nobody saved, workspaces, gradients. May be negative, where
+  /// something from before was freed. 0 where the device counts nothing.
+  std::int64_t other_bytes = 0;
+
+  bool operator==(const Moment&) const = default;
+};
+
 /// One model chunk: what runs between two transfers of a pipeline, or the whole model.
 struct ChunkProfile {
   int chunk = 0;
@@ -150,6 +181,7 @@ struct ChunkProfile {
   /// Calls that had begun when the first tensor was saved, that one included.
   int calls_before_first_save = 0;
   std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
+  std::vector<Moment> timeline;   ///< In order; empty in profiles without times.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
   Bytes theoretical_peak;  ///< Of saved buffers, if everything were kept.
@@ -174,6 +206,8 @@ struct Profile {
   int layers = 0;           ///< Numbers of repeated layers are below this.
   std::string layer_scope;  ///< Where they are: "layers", "model.layers".
   int pipeline_rank = 0;
+  Bytes fixed;        ///< Allocated on the device when the recorded step began: weights, gradients.
+  Bytes granularity;  ///< The device's allocator hands out multiples of this; 0: of single bytes.
   std::vector<ChunkProfile> chunks;
 
   bool operator==(const Profile&) const = default;

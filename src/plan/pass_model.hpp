@@ -1,0 +1,51 @@
+/// A recorded pass as the planner and the simulator see it: buffers and calls as intervals of
+/// moments. Derived from the profile alone; what a plan does comes on top.
+///
+/// Moments are those of ChunkProfile::timeline, by their place. What a moment says about time and
+/// bytes lies between the moment before it and itself; so "from moment a to moment b" means all
+/// pieces a+1 .. b.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+
+/// A saved buffer's way through the pass.
+struct BufferLife {
+  std::int64_t bytes = 0;  ///< As the allocator hands them out.
+  int born = 0;            ///< The moment at which it was made: its call's end, or its save.
+  int saved = 0;           ///< The moment of its first save.
+  int let_go = 0;       ///< From this moment on only autograd holds it; dropped, if it never was.
+  int first_need = -1;  ///< The first and last unpack, as moments; -1: never.
+  int last_need = -1;
+  int dropped = 0;       ///< The moment at which autograd gives it up; the end, if it does not.
+  bool movable = false;  ///< The session has it in its hands: not fixed.
+};
+
+/// A call's way through the pass.
+struct CallLife {
+  int begins = 0;  ///< Moments.
+  int ends = 0;
+  std::int64_t ns = 0;  ///< From one to the other, what it calls inside included.
+};
+
+struct PassModel {
+  const ChunkProfile* chunk = nullptr;
+  int backward_begins = 0;          ///< The moment.
+  std::vector<BufferLife> buffers;  ///< By id.
+  std::vector<CallLife> calls;      ///< By number.
+  std::vector<int> last_read;    ///< By value: the moment at which its last reader in forward ends.
+  std::vector<int> save_moment;  ///< By site.
+  std::vector<int> unpack_moment;  ///< By place in the order of unpacks.
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;
+};
+
+/// Keeps a pointer to the chunk, which must outlive the model.
+/// Errors: InvalidArgument if the chunk has no timeline.
+[[nodiscard]] PassModel model_of(const ChunkProfile& chunk, Bytes granularity);
+
+}  // namespace spillway
