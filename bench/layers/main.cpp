@@ -7,15 +7,18 @@
 /// session; "first step" is the ratio of the step that records.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <CLI/CLI.hpp>
 
 #include "checkpoint.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
+#include "step_trace.hpp"
 #include "support/training_program.hpp"
 #include "training/device_memory.hpp"
 
@@ -32,6 +35,7 @@ struct Options {
   bool explain = false;
   int repeats = 7;
   std::vector<std::string> rows;  // Empty: all.
+  std::filesystem::path traces;   // Empty: none are taken.
 };
 
 /// One way of running the model.
@@ -70,8 +74,8 @@ class Bench {
         tokens_(random_tokens(shape)) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
-  /// both.
-  Outcome run(const Row& row) {
+  /// both. Traces of two more steps go to the folder `traces`, unless it is empty.
+  Outcome run(const Row& row, const std::filesystem::path& traces) {
     Session session(options_of(row));
     session.register_model(model_);
     Outcome outcome;
@@ -88,6 +92,7 @@ class Bench {
     }
     outcome.report = session.report();
     outcome.link = session.profile()->link;
+    if (!traces.empty()) trace(session, traces / row.id);
     outcome.different = count_different(session);
     if (explain_) std::cerr << explain(*session.plan(), session.profile().get()) << '\n';
     return outcome;
@@ -147,6 +152,26 @@ class Bench {
     return options;
   }
 
+  void trace(Session& session, const std::filesystem::path& name) {
+    const auto trace_to = [&](Session* used, const char* ending) {
+      trace_step(
+          tokens_.device(), [&] { (void)step(used); }, name.string() + ending);
+    };
+    trace_to(nullptr, "-without.json");
+    trace_to(&session, "-with.json");
+  }
+
+  at::Tensor forward(bool checkpointed) {
+    RECORD_USER_SCOPE("forward");
+    return checkpointed ? checkpointed_loss(model_, tokens_, tokens_)
+                        : model_.loss(tokens_, tokens_);
+  }
+
+  static void backward(const at::Tensor& loss) {
+    RECORD_USER_SCOPE("backward");
+    loss.backward();
+  }
+
   Measured step(Session* session, bool checkpointed = false) {
     for (const at::Tensor& parameter : model_.parameters()) {
       if (parameter.grad().defined()) parameter.mutable_grad().zero_();
@@ -156,9 +181,7 @@ class Bench {
     {
       std::optional<Step> scope;
       if (session != nullptr) scope.emplace(session->step());
-      const at::Tensor loss = checkpointed ? checkpointed_loss(model_, tokens_, tokens_)
-                                           : model_.loss(tokens_, tokens_);
-      loss.backward();
+      backward(forward(checkpointed));
     }
     app::wait_for_device(tokens_.device());
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
@@ -329,6 +352,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_option("--row", options.rows, "Measure these rows only, by their names in JSON");
+  app.add_option("--trace", options.traces,
+                 "Write traces of a step without and with the session into this folder, which "
+                 "bench/layers/compare_traces.py compares");
 }
 
 LlamaShape shape_of(const Options& options) {
@@ -352,13 +378,14 @@ void measure_all(const Options& options, Report& report) {
   report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
   // A small model would fit into the windows and never leave.
   const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
+  if (!options.traces.empty()) std::filesystem::create_directories(options.traces);
   Bench bench(shape, options.repeats, options.explain, window);
   for (const Row& row : rows(shape.layers, judge)) {
     const bool wanted = options.rows.empty() || std::find(options.rows.begin(), options.rows.end(),
                                                           row.id) != options.rows.end();
     if (!wanted) continue;
     std::cerr << "measuring: " << row.text << " ...\n";
-    const Outcome outcome = bench.run(row);
+    const Outcome outcome = bench.run(row, options.traces);
     add_figures(report, row, outcome);
     if (row.id == "all") add_limit(report, outcome, bench.base_parts(), judge);
     if (row.id == "full") add_checkpoint(report, outcome, bench.run_checkpointed(), judge);

@@ -1,0 +1,31 @@
+#include "step_trace.hpp"
+
+#include <set>
+
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway::bench {
+
+void trace_step(c10::Device device, const std::function<void()>& step,
+                const std::filesystem::path& file) {
+  namespace profiler = torch::autograd::profiler;
+  using torch::profiler::impl::ActivityType;
+  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+  std::set<ActivityType> activities = {ActivityType::CPU};
+  if (device.is_cuda()) activities.insert(ActivityType::CUDA);
+
+  profiler::prepareProfiler(config, activities);
+  step();
+  profiler::enableProfiler(config, activities);
+  step();
+  const std::unique_ptr<profiler::ProfilerResult> result = profiler::disableProfiler();
+  result->save(file.string());
+  if (!std::filesystem::exists(file)) {
+    throw IoError("bench", "writing the trace " + file.string() +
+                               ": torch's profiler wrote nothing; is its folder writable?");
+  }
+}
+
+}  // namespace spillway::bench

@@ -1,0 +1,19 @@
+/// One step as torch's own profiler sees it: every operator, and on a GPU every kernel and copy
+/// with its stream. bench/layers/compare_traces.py reads the files.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include <c10/core/Device.h>
+
+namespace spillway::bench {
+
+/// Runs `step` twice, first to warm the profiler up, then traced, and writes the trace in Chrome's
+/// format to `file`. `step` must wait for the device itself; what the device still does afterwards
+/// is not in the trace.
+/// Errors: IoError if the file cannot be written.
+void trace_step(c10::Device device, const std::function<void()>& step,
+                const std::filesystem::path& file);
+
+}  // namespace spillway::bench
