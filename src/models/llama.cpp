@@ -50,7 +50,8 @@ Llama::Llama(const LlamaShape& shape) : shape_(shape) {
     layer.qkv = weight(name + ".attention.qkv", {qkv, shape.hidden}, 0.02);
     layer.proj = weight(name + ".attention.proj", {shape.hidden, shape.hidden}, 0.02);
     layer.norm2 = weight(name + ".mlp.norm", {shape.hidden}, 0);
-    layer.gate_up = weight(name + ".mlp.fc1", {2 * shape.ffn, shape.hidden}, 0.02);
+    layer.gate = weight(name + ".mlp.fc1.gate", {shape.ffn, shape.hidden}, 0.02);
+    layer.up = weight(name + ".mlp.fc1.up", {shape.ffn, shape.hidden}, 0.02);
     layer.down = weight(name + ".mlp.fc2", {shape.hidden, shape.ffn}, 0.02);
     layers_.push_back(std::move(layer));
   }
@@ -124,15 +125,17 @@ at::Tensor Llama::mlp(const Layer& layer, const at::Tensor& x) const {
     const Scope norm("norm");
     h = at::rms_norm(x, {shape_.hidden}, layer.norm2, 1e-5);
   }
-  std::vector<at::Tensor> halves;
+  at::Tensor gate;
+  at::Tensor up;
   {
     const Scope fc1("fc1");
-    halves = at::linear(h, layer.gate_up).chunk(2, -1);
+    gate = at::linear(h, layer.gate);
+    up = at::linear(h, layer.up);
   }
   at::Tensor product;
   {
     const Scope act("act");
-    product = at::silu(halves[0]) * halves[1];
+    product = at::silu(gate) * up;
   }
   const Scope fc2("fc2");
   return residual(x, at::linear(product, layer.down));

@@ -32,7 +32,7 @@ at::Tensor text(std::int64_t batch, std::int64_t length) {
 
 TEST(Llama, HasANameForEveryParameter) {
   const Llama model(tiny());
-  EXPECT_EQ(model.parameters().size(), 2U * 6U + 3U);
+  EXPECT_EQ(model.parameters().size(), 2U * 7U + 3U);
   const std::set<std::string> names(model.parameter_names().begin(), model.parameter_names().end());
   EXPECT_EQ(names.size(), model.parameters().size());
   EXPECT_TRUE(names.contains("layers.1.attention.qkv"));

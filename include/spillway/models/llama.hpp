@@ -53,7 +53,7 @@ class Llama {
 
  private:
   struct Layer {
-    at::Tensor norm1, qkv, proj, norm2, gate_up, down;
+    at::Tensor norm1, qkv, proj, norm2, gate, up, down;
   };
 
   [[nodiscard]] at::Tensor weight(std::string name, std::vector<std::int64_t> sizes, double scale);
