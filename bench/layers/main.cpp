@@ -245,12 +245,12 @@ std::vector<Row> rows(int layers, bool judge) {
        cheap + "[[rule]]\nlayers = \"" + but_last +
            "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
        at_most(1.13), 3.6},
-      {"mlp_mixed", "the same, fc1 of two layers offloaded instead",
+      {"mlp_mixed", "the same, the up projection of every third layer offloaded instead",
        cheap +
-           "[[rule]]\nlayers = \"5,10\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"offload\"\n" +
-           "[[rule]]\nlayers = \"" + but_last +
-           "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small_rule +
-           "[limits]\nin_flight = \"1 GiB\"\nahead = \"800 MiB\"\n",
+           "[[rule]]\nlayers = \"1,4,7,10,13\"\nmade_in = \"layers.*.mlp.fc1\"\n"
+           "saved_by = \"aten::mul\"\naction = \"offload\"\n"
+           "[[rule]]\nlayers = \"" +
+           but_last + "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
        at_most(1.13), 3.6},
       {"selective", "every layer recomputed, but not attention",
        "[internevo]\ncheckpoint = true\nselective_checkpoint = true\n", at_most(467.0 / 385.0),
