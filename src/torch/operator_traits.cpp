@@ -24,6 +24,12 @@ bool is_collective(std::string_view name) {
                      [name](std::string_view space) { return name.starts_with(space); });
 }
 
+/// Operators of c10d write into arguments without their schema saying so.
+bool is_written_by_c10d(std::string_view name, const c10::Argument& argument) {
+  const std::string_view what = argument.name();
+  return name.starts_with("c10d::") && (what.starts_with("output") || what.starts_with("tensor"));
+}
+
 bool is_uninitialised(std::string_view name) {
   return is_one_of(name, {"aten::empty", "aten::empty_like", "aten::empty_strided",
                           "aten::empty_permuted", "aten::new_empty", "aten::new_empty_strided"});
@@ -82,7 +88,8 @@ OperatorTraits::OperatorTraits(const c10::OperatorHandle& operator_handle)
       collective(is_collective(name)),
       no_replay(reason_against(operator_handle, name)) {
   for (const c10::Argument& argument : handle.schema().arguments()) {
-    writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+    writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+                     is_written_by_c10d(name, argument));
     writes_any = writes_any || writes.back();
   }
 }

@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "call_recorder.hpp"
+#include "collective_results.hpp"
 #include "storage_copy.hpp"
 
 namespace spillway {
@@ -32,6 +33,7 @@ class Repetition {
       std::optional<GeneratorState::Applied> random;
       if (call_.random) random.emplace(*call_.random);
       call_.traits->handle.callBoxed(&stack);
+      if (call_.traits->collective) wait_for_results(*call_.traits, stack);
     }
     for (const Made& made : call_.makes) keep(made, stack);
     finish_inputs();

@@ -122,11 +122,12 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   const auto place = static_cast<int>(pass.layout->second.size() + number);
   const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
   buffer->anchor = true;
-  buffer->action = anchor.action;
+  // What a collective gives may still be on its way.
+  buffer->action = call.traits->collective ? ActionKind::kKeep : anchor.action;
   attach(buffer, id);
   hold_root(id, *pass.book);
   pass.anchors.push_back(id);
-  if (anchor.action == ActionKind::kOffload) start_offload(buffer);
+  if (buffer->action == ActionKind::kOffload) start_offload(buffer);
 }
 
 void SessionCore::attach(const BufferRef& buffer, ValueId id) {
