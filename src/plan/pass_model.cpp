@@ -32,7 +32,9 @@ class Modeller {
       BufferLife& life = model_.buffers[place(buffer.id)];
       life.bytes = handed_out(buffer.size, granularity);
       life.born = life.saved = life.let_go = life.dropped = -1;
+      life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
+      life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
     }
   }
 

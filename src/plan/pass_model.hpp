@@ -24,7 +24,9 @@ struct BufferLife {
   int first_need = -1;  ///< The first and last unpack, as moments; -1: never.
   int last_need = -1;
   int dropped = 0;       ///< The moment at which autograd gives it up; the end, if it does not.
-  bool movable = false;  ///< The session has it in its hands: not fixed.
+  bool counted = false;  ///< Its bytes are its own, not in Moment::other_bytes: is_step_memory().
+  bool managed = false;  ///< The session has it in its hands, even if it must not move it.
+  bool movable = false;  ///< Not fixed.
 };
 
 /// A call's way through the pass.

@@ -30,7 +30,7 @@ class ReplayWalk {
     result_.given_up.assign(buffers_.size(), -1);
     result_.anchored.assign(plan.anchors.size(), -1);
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      buffers_[i].managed = model.buffers[i].movable;
+      buffers_[i].managed = model.buffers[i].managed;
       buffers_[i].recomputed =
           buffers_[i].managed && plan.decisions[i].action.kind == ActionKind::kRecompute;
       recomputes_ = recomputes_ || buffers_[i].recomputed;
