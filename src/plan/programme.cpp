@@ -87,11 +87,16 @@ void Programme::find_passes(const PassSchedule& schedule) {
     passes_.push_back(
         {static_cast<std::size_t>(space - spaces_.begin()), static_cast<int>(step), 0});
   }
-  // What comes back does so in or just before a backward.
+  // Waits at a moment between two slots belong to the first of them.
   first_back_ = slots_.count();
   for (const Pass& pass : passes_) {
-    const int begins = spaces_[pass.chunk].model.backward_begins;
-    first_back_ = std::min(first_back_, slot_after(pass, begins) - 1);
+    const PassModel& model = spaces_[pass.chunk].model;
+    for (const int moment : model.unpack_moment) {
+      first_back_ = std::min(first_back_, slots_.before(pass.backward, moment));
+    }
+    for (const int moment : model.save_moment) {
+      last_out_ = std::max(last_out_, slots_.before(pass.forward, moment));
+    }
   }
 }
 
@@ -133,7 +138,7 @@ void Programme::due(const Pass& pass, int moment, std::int64_t bytes, int column
 void Programme::add_buffer(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const ChunkColumns& columns = columns_[pass.chunk];
-  if (!life.movable || life.bytes == 0) return;
+  if (!life.counted || life.bytes == 0) return;
   change(pass, life.born, life.bytes, 1);
   change(pass, life.dropped, life.bytes, -1);
   const int let_go = std::max(life.let_go, life.saved);
@@ -207,7 +212,8 @@ void Programme::add_replay(const Pass& pass, std::size_t call) {
 void Programme::add_slot(int slot, State& state) {
   add_time(slot, state);
   const SlotEvents& events = events_[place(slot)];
-  const int out = linear_.add_column(0, kUnbounded, optimistic() ? 0 : kSecond / 1e3);
+  const double cost = optimistic() ? 0 : kSecond / 1e3;
+  const int out = linear_.add_column(0, slot > last_out_ ? 0 : kUnbounded, cost);
   const int back = slot < first_back_ ? -1 : linear_.add_column(0, kUnbounded);
   add_link(slot, out, back);
 

@@ -107,7 +107,8 @@ class Programme {
   std::vector<Pass> passes_;
   std::vector<SlotEvents> events_;  // By slot, and one more for what comes after the end.
   std::vector<int> durations_;      // Columns by slot.
-  int first_back_ = 0;              // The first slot in which something may come back.
+  int first_back_ = 0;              // The first slot in which something may come back,
+  int last_out_ = -1;               // and the last one in which something may leave.
 };
 
 }  // namespace spillway

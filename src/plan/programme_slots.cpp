@@ -33,8 +33,8 @@ class Cutter {
 
   /// Cuts where the weight is at least `threshold`, which is more than 0.
   [[nodiscard]] std::vector<Slot> cut(bool backward, std::int64_t threshold) const {
-    const int begin = backward ? space_.model.backward_begins + 1 : 0;
-    const int end = backward ? pieces_ : space_.model.backward_begins + 1;
+    const int begin = backward ? space_.model.backward_begins : 0;
+    const int end = backward ? pieces_ : space_.model.backward_begins;
     std::vector<Slot> slots;
     for (int piece = begin; piece < end; ++piece) {
       const bool cut_here = piece > 0 && weight_[place(piece - 1)] >= threshold;
@@ -49,7 +49,7 @@ class Cutter {
  private:
   void note(std::size_t id) {
     const BufferLife& life = space_.model.buffers[id];
-    if (!life.movable) return;
+    if (!life.counted) return;
     add(most_, life.born, life.dropped, life.bytes);
     if (space_.buffers[id].count() == 1 && space_.buffers[id].keep) {
       add(least_, life.born, life.dropped, life.bytes);
