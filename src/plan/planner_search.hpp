@@ -27,6 +27,7 @@ class Search {
   Search(const Profile& profile, const Rules& rules, const PlannerOptions& options);
 
   [[nodiscard]] Evaluator& evaluator() { return evaluator_; }
+  [[nodiscard]] const Evaluator& evaluator() const { return evaluator_; }
 
   /// No step that stays within `budget` is faster; empty: none stays within it.
   [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget);
