@@ -30,6 +30,7 @@ def buffer(number, layer, scope, saver, producer, call, size):
         "first_unpack": -1,
         "last_unpack": -1,
         "value": number,
+        "let_go": -1,
         "recipe": {"usable": True, "reason": ""},
     }
 
@@ -74,14 +75,17 @@ def profile(layers):
         "buffers": buffers,
         "sites": sites,
         "unpack_order": list(reversed(range(len(buffers)))),
+        "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "other_bytes": []},
     }
     return {
-        "schema": "spillway.profile/2",
+        "schema": "spillway.profile/3",
         "device": "a device",
         "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
         "layers": layers,
         "layer_scope": "layers",
         "pipeline_rank": 0,
+        "fixed": 0,
+        "granularity": 0,
         "chunks": [chunk],
     }
 
@@ -120,7 +124,7 @@ class Plan(OnFiles):
         self.assertIn(f"{out} is written", text)
         self.assertRegex(text, r"offload +3 +9\.0 MiB")
         plan = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(plan["schema"], "spillway.plan/2")
+        self.assertEqual(plan["schema"], "spillway.plan/3")
         decisions = plan["chunks"][0]["decisions"]
         self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
         self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")
