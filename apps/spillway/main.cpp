@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/command_line.hpp"
+#include "diff.hpp"
 #include "doctor.hpp"
 #include "explain.hpp"
 #include "plan.hpp"
@@ -28,6 +29,7 @@ constexpr const char* kFooter =
     "  spillway profile --out p.json    what one recorded step of it shows\n"
     "  spillway plan --profile p.json --rules r.toml --out plan.json\n"
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
+    "  spillway diff a.json b.json      what differs between two plans\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
@@ -46,6 +48,7 @@ int run(int argc, char** argv) {
   spillway::app::add_doctor(app, action);
   spillway::app::add_plan(app, action);
   spillway::app::add_explain(app, action);
+  spillway::app::add_diff(app, action);
   spillway::app::add_profile(app, action);
   spillway::app::add_train(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;

@@ -76,7 +76,7 @@ def profile(layers):
         "unpack_order": list(reversed(range(len(buffers)))),
     }
     return {
-        "schema": "spillway.profile/2",
+        "schema": "spillway.profile/3",
         "device": "a device",
         "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
         "layers": layers,
@@ -120,7 +120,7 @@ class Plan(OnFiles):
         self.assertIn(f"{out} is written", text)
         self.assertRegex(text, r"offload +3 +9\.0 MiB")
         plan = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(plan["schema"], "spillway.plan/2")
+        self.assertEqual(plan["schema"], "spillway.plan/3")
         decisions = plan["chunks"][0]["decisions"]
         self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
         self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")
@@ -224,6 +224,43 @@ class Explain(OnFiles):
             ([self.plan, "other.json"], 'unexpected "other.json"'),
         ):
             self.assertIn(text, self.refused(2, "explain", *arguments))
+
+
+class Diff(OnFiles):
+    def setUp(self):
+        super().setUp()
+        other = self.write("o.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..1"\naction = "offload"\n[limits]\nhost = "1 GiB"\n')
+        self.one, self.two = (str(self.folder / name) for name in ("one.json", "two.json"))
+        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.one)
+        self.ok("plan", "--profile", self.profile, "--rules", other, "--out", self.two)
+
+    def different(self, *arguments):
+        result = run("spillway", "diff", *arguments)
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        return result.stdout
+
+    def test_says_that_a_plan_equals_itself(self):
+        self.assertEqual(self.ok("diff", self.one, self.one), "the plans are equal\n")
+        self.assertTrue(json.loads(self.ok("diff", self.one, self.one, "--json"))["equal"])
+
+    def test_shows_limits_and_buffers_with_another_action(self):
+        text = self.different(self.one, self.two)
+        self.assertRegex(text, r"host memory +not said +1\.0 GiB")
+        self.assertRegex(text, r"0 +layers\.2\.attention\.core +aten::_scaled\S+ +1 +5\.0 MiB +offload +keep\n")
+        found = json.loads(self.different(self.one, self.two, "--json"))
+        self.assertEqual(found["buffers"][0]["bytes"], 5 * MIB)
+        self.assertEqual([each["name"] for each in found["bytes"]], ["host memory"])
+
+    def test_says_when_the_models_differ(self):
+        longer = str(self.folder / "longer.json")
+        self.ok("plan", "--profile", self.write("p5.json", json.dumps(profile(5))), "--rules", self.rules, "--out", longer)
+        text = self.different(self.one, longer)
+        self.assertIn("the plans are for different structures, ", text)
+        self.assertRegex(text, r"layers\.4\.mlp\.act +aten::mul +1 +10\.0 MiB +not there +keep\n")
+
+    def test_refuses_what_is_no_plan(self):
+        self.assertIn("schema", self.refused(1, "diff", self.one, self.profile))
+        self.assertIn("to is required", self.refused(2, "diff", self.one))
 
 
 if __name__ == "__main__":
