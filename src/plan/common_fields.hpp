@@ -22,6 +22,13 @@ constexpr auto all_values(FixedReason) {
                     FixedReason::kSmall};
 }
 
+constexpr auto all_values(MomentKind) {
+  return std::array{MomentKind::kCallBegins, MomentKind::kCallEnds,
+                    MomentKind::kSave,       MomentKind::kBackwardBegins,
+                    MomentKind::kUnpack,     MomentKind::kDrop,
+                    MomentKind::kEnd};
+}
+
 constexpr auto all_values(ActionKind) {
   return std::array{ActionKind::kKeep, ActionKind::kOffload, ActionKind::kRecompute};
 }

@@ -15,7 +15,7 @@ std::string flat(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// "spillway.plan/2" -> "spillway.plan/".
+/// "spillway.plan/3" -> "spillway.plan/".
 std::string_view family(std::string_view schema) { return schema.substr(0, schema.find('/') + 1); }
 
 std::string describe_found(const Json& json) {

@@ -22,6 +22,18 @@ namespace spillway {
 
 using Json = nlohmann::ordered_json;
 
+/// How a long list of `T` is written: as an object of columns. A type takes part by a
+/// specialisation with `using Columns`, a described struct of vectors, and
+///   static Columns split(const std::vector<T>& rows);
+///   static std::vector<T> join(const Columns& columns, const JsonPath&, const JsonSource&);
+template <typename T>
+struct JsonColumns {};
+
+template <typename T>
+concept InColumns = requires {
+  typename JsonColumns<T>::Columns;
+};
+
 /// What error texts begin with: "[profile] p.json: ".
 struct JsonSource {
   std::string_view operation;
@@ -95,9 +107,13 @@ class JsonWriter {
   }
   template <typename T>
   [[nodiscard]] static Json write_value(const std::vector<T>& values) {
-    Json json = Json::array();
-    for (const T& value : values) json.push_back(write_value(value));
-    return json;
+    if constexpr (InColumns<T>) {
+      return write_value(JsonColumns<T>::split(values));
+    } else {
+      Json json = Json::array();
+      for (const T& value : values) json.push_back(write_value(value));
+      return json;
+    }
   }
 
  private:
@@ -155,11 +171,17 @@ class JsonReader {
   template <typename T>
   static void read(const Json& json, const JsonPath& path, const JsonSource& source,
                    std::vector<T>& values) {
-    if (!json.is_array()) refuse_value(source, path, "a list", json);
-    values.clear();
-    for (const Json& each : json) {
-      const std::size_t index = values.size();
-      read(each, JsonPath(path, index), source, values.emplace_back());
+    if constexpr (InColumns<T>) {
+      typename JsonColumns<T>::Columns columns;
+      read(json, path, source, columns);
+      values = JsonColumns<T>::join(columns, path, source);
+    } else {
+      if (!json.is_array()) refuse_value(source, path, "a list", json);
+      values.clear();
+      for (const Json& each : json) {
+        const std::size_t index = values.size();
+        read(each, JsonPath(path, index), source, values.emplace_back());
+      }
     }
   }
 

@@ -75,14 +75,19 @@ void describe(Fields& fields, Value& chunk) {
   fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("operators", chunk.operators);
   fields("need_order", chunk.need_order);
+  fields("forward_allowance", chunk.forward_allowance);
+  fields("backward_allowance", chunk.backward_allowance);
 }
 
 template <typename Fields, MaybeConst<Plan> Value>
 void describe(Fields& fields, Value& plan) {
   fields("structure", plan.structure);
   fields("limits", plan.limits);
+  fields("budget", plan.budget);
   fields("predicted_step_ns", plan.predicted_step_ns);
   fields("predicted_peak", plan.predicted_peak);
+  fields("base_step_ns", plan.base_step_ns);
+  fields("bound_step_ns", plan.bound_step_ns);
   fields("recompute_collectives", plan.recompute_collectives);
   fields("notes", plan.notes);
   fields("chunks", plan.chunks);
@@ -148,6 +153,14 @@ void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
   }
 }
 
+void check_allowances(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const std::size_t sites = chunk.sites.kind.size();
+  if (chunk.forward_allowance.empty() || chunk.forward_allowance.size() == sites) return;
+  refuse(source, JsonPath(path, "forward_allowance"),
+         "none or one for each site wanted: " + std::to_string(sites) + ", found " +
+             std::to_string(chunk.forward_allowance.size()));
+}
+
 void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const JsonPath decisions(path, "decisions");
   for (std::size_t i = 0; i < chunk.decisions.size(); ++i) {
@@ -167,6 +180,7 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
   }
   check_recompute(chunk, path, source);
   check_sites(chunk, JsonPath(path, "sites"), source);
+  check_allowances(chunk, path, source);
 }
 
 }  // namespace

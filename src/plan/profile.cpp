@@ -53,6 +53,42 @@ std::string_view to_string(FixedReason reason) {
   return {};
 }
 
+std::string_view to_string(MomentKind kind) {
+  switch (kind) {
+    case MomentKind::kCallBegins:
+      return "call begins";
+    case MomentKind::kCallEnds:
+      return "call ends";
+    case MomentKind::kSave:
+      return "save";
+    case MomentKind::kBackwardBegins:
+      return "backward begins";
+    case MomentKind::kUnpack:
+      return "unpack";
+    case MomentKind::kDrop:
+      return "drop";
+    case MomentKind::kEnd:
+      return "end";
+  }
+  return {};
+}
+
+bool is_step_memory(FixedReason reason) {
+  switch (reason) {
+    case FixedReason::kParameter:
+    case FixedReason::kRegisteredBuffer:
+    case FixedReason::kOtherDevice:
+    case FixedReason::kUnsupportedLayout:
+      return false;
+    case FixedReason::kNone:
+    case FixedReason::kHeldByCaller:
+    case FixedReason::kChangedLater:
+    case FixedReason::kSmall:
+      return true;
+  }
+  return false;
+}
+
 std::string structure_digest(const Profile& profile) {
   Digest digest;
   for (const ChunkProfile& chunk : profile.chunks) {

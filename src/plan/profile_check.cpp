@@ -31,6 +31,7 @@ class ChunkCheck {
     each("sites", chunk_.sites, &ChunkCheck::check_site);
     check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
                "buffer");
+    if (!chunk_.timeline.empty()) check_timeline();
   }
 
  private:
@@ -103,6 +104,7 @@ class ChunkCheck {
     check_optional(buffer.last_unpack, chunk_.unpack_order.size(), JsonPath(path, "last_unpack"),
                    "unpack");
     check_optional(buffer.value, chunk_.values.size(), JsonPath(path, "value"), "value");
+    check_optional(buffer.let_go, chunk_.timeline.size(), JsonPath(path, "let_go"), "moment");
   }
 
   void check_site(const SiteProfile& site, std::size_t /*index*/, const JsonPath& path) const {
@@ -110,6 +112,56 @@ class ChunkCheck {
     if (site.sizes.size() != site.strides.size()) {
       refuse(source_, JsonPath(path, "strides"), "as many as sizes wanted");
     }
+  }
+
+  void check_timeline() const {
+    const JsonPath timeline(path_, "timeline");
+    const std::vector<Moment>& moments = chunk_.timeline;
+    const auto is = [](MomentKind kind) {
+      return [kind](const Moment& moment) { return moment.kind == kind; };
+    };
+    const auto backward =
+        std::find_if(moments.begin(), moments.end(), is(MomentKind::kBackwardBegins));
+    if (std::count_if(moments.begin(), moments.end(), is(MomentKind::kBackwardBegins)) != 1) {
+      refuse(source_, timeline, "backward must begin once");
+    }
+    if (std::find_if(moments.begin(), moments.end(), is(MomentKind::kEnd)) != moments.end() - 1) {
+      refuse(source_, timeline, "the end must come once, as the last moment");
+    }
+    const JsonPath places(timeline, "index");
+    for (auto moment = moments.begin(); moment != moments.end(); ++moment) {
+      const JsonPath path(places, static_cast<std::size_t>(moment - moments.begin()));
+      check_moment(*moment, moment < backward, path);
+    }
+  }
+
+  void check_moment(const Moment& moment, bool forward, const JsonPath& path) const {
+    bool right_half = true;
+    switch (moment.kind) {
+      case MomentKind::kCallBegins:
+      case MomentKind::kCallEnds:
+        check_index(moment.index, chunk_.operators.size(), path, "operator");
+        right_half = forward;
+        break;
+      case MomentKind::kSave:
+        check_index(moment.index, chunk_.sites.size(), path, "site");
+        right_half = forward;
+        break;
+      case MomentKind::kUnpack:
+        check_index(moment.index, chunk_.unpack_order.size(), path, "unpack");
+        right_half = !forward;
+        break;
+      case MomentKind::kDrop:
+        check_index(moment.index, chunk_.buffers.size(), path, "buffer");
+        break;
+      case MomentKind::kBackwardBegins:
+      case MomentKind::kEnd:
+        break;
+    }
+    if (right_half) return;
+    refuse(source_, path,
+           "\"" + std::string(to_string(moment.kind)) + "\" cannot come " +
+               (forward ? "before" : "after") + " backward begins");
   }
 
   void check_list(const std::vector<int>& numbers, std::size_t count, const JsonPath& path,

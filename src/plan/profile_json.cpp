@@ -64,6 +64,7 @@ void describe(Fields& fields, Value& buffer) {
   fields("first_unpack", buffer.first_unpack);
   fields("last_unpack", buffer.last_unpack);
   fields("value", buffer.value);
+  fields("let_go", buffer.let_go);
   fields("recipe", buffer.recipe);
 }
 
@@ -75,6 +76,66 @@ void describe(Fields& fields, Value& site) {
   fields("strides", site.strides);
   fields("offset", site.offset);
 }
+
+namespace {
+
+/// A timeline has thousands of moments of a few kinds.
+struct MomentColumns {
+  std::vector<MomentKind> kinds;
+  std::vector<int> kind;
+  std::vector<int> index;
+  std::vector<std::int64_t> compute_ns;
+  std::vector<std::int64_t> other_bytes;
+};
+
+}  // namespace
+
+template <typename Fields, MaybeConst<MomentColumns> Value>
+void describe(Fields& fields, Value& columns) {
+  fields("kinds", columns.kinds);
+  fields("kind", columns.kind);
+  fields("index", columns.index);
+  fields("compute_ns", columns.compute_ns);
+  fields("other_bytes", columns.other_bytes);
+}
+
+template <>
+struct JsonColumns<Moment> {
+  using Columns = MomentColumns;
+
+  static Columns split(const std::vector<Moment>& moments) {
+    Columns columns;
+    for (const MomentKind kind : all_values(MomentKind{})) columns.kinds.push_back(kind);
+    for (const Moment& moment : moments) {
+      columns.kind.push_back(static_cast<int>(moment.kind));
+      columns.index.push_back(moment.index);
+      columns.compute_ns.push_back(moment.compute_ns);
+      columns.other_bytes.push_back(moment.other_bytes);
+    }
+    return columns;
+  }
+
+  static std::vector<Moment> join(const Columns& columns, const JsonPath& path,
+                                  const JsonSource& source) {
+    const std::size_t count = columns.kind.size();
+    const auto same = [&](const char* name, std::size_t found) {
+      if (found == count) return;
+      refuse(source, JsonPath(path, name),
+             "as many as in kind wanted: " + std::to_string(count) + ", found " +
+                 std::to_string(found));
+    };
+    same("index", columns.index.size());
+    same("compute_ns", columns.compute_ns.size());
+    same("other_bytes", columns.other_bytes.size());
+    check_places(columns.kind, columns.kinds.size(), "kind", JsonPath(path, "kind"), source);
+    std::vector<Moment> moments;
+    for (std::size_t i = 0; i < count; ++i) {
+      moments.push_back({columns.kinds[static_cast<std::size_t>(columns.kind[i])], columns.index[i],
+                         columns.compute_ns[i], columns.other_bytes[i]});
+    }
+    return moments;
+  }
+};
 
 template <typename Fields, MaybeConst<ChunkProfile> Value>
 void describe(Fields& fields, Value& chunk) {
@@ -91,6 +152,7 @@ void describe(Fields& fields, Value& chunk) {
   fields("sites", chunk.sites);
   fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("unpack_order", chunk.unpack_order);
+  fields("timeline", chunk.timeline);
 }
 
 template <typename Fields, MaybeConst<LinkSpeed> Value>
@@ -108,6 +170,8 @@ void describe(Fields& fields, Value& profile) {
   fields("layers", profile.layers);
   fields("layer_scope", profile.layer_scope);
   fields("pipeline_rank", profile.pipeline_rank);
+  fields("fixed", profile.fixed);
+  fields("granularity", profile.granularity);
   fields("chunks", profile.chunks);
 }
 

@@ -30,6 +30,7 @@ def buffer(number, layer, scope, saver, producer, call, size):
         "first_unpack": -1,
         "last_unpack": -1,
         "value": number,
+        "let_go": -1,
         "recipe": {"usable": True, "reason": ""},
     }
 
@@ -74,6 +75,7 @@ def profile(layers):
         "buffers": buffers,
         "sites": sites,
         "unpack_order": list(reversed(range(len(buffers)))),
+        "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "other_bytes": []},
     }
     return {
         "schema": "spillway.profile/3",
@@ -82,6 +84,8 @@ def profile(layers):
         "layers": layers,
         "layer_scope": "layers",
         "pipeline_rank": 0,
+        "fixed": 0,
+        "granularity": 0,
         "chunks": [chunk],
     }
 

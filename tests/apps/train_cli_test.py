@@ -177,7 +177,7 @@ class Profile(InAFolder):
         self.assertRegex(result.stdout, re.escape(f"{out} is written: ") + r"\d+ buffers in \d+ saved tensors")
         self.assertIn(f"spillway plan --profile {out}", result.stdout)
         profile = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(profile["schema"], "spillway.profile/2")
+        self.assertEqual(profile["schema"], "spillway.profile/3")
         self.assertEqual((profile["layers"], profile["layer_scope"]), (3, "layers"))
         scopes = {each["position"]["scope"] for each in profile["chunks"][0]["buffers"]}
         self.assertIn("layers.2.attention.core", scopes)

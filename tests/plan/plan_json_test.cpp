@@ -19,6 +19,9 @@ Plan small_plan() {
   plan.limits = {Bytes(64), Bytes(1), std::nullopt, Bytes(0)};
   plan.predicted_step_ns = 370'000'000;
   plan.predicted_peak = Bytes(1ULL << 33U);
+  plan.budget = Bytes(1ULL << 34U);
+  plan.base_step_ns = 360'000'000;
+  plan.bound_step_ns = 365'000'000;
   plan.notes = {"a note"};
   Decision keep{0,  {"layers.0", "aten::mm", 0}, Bytes(10),
                 {}, ActionKind::kKeep,           "nothing matched: keep"};
@@ -51,6 +54,8 @@ Plan small_plan() {
   anchor.ordinal = -1;
   chunk.operators = {{5, "aten::add"}, {7, "aten::mul"}};
   chunk.need_order = {1, 3, 2, 0};
+  chunk.forward_allowance = {Bytes(50), Bytes(60), Bytes(70)};
+  chunk.backward_allowance = {Bytes(80), Bytes(90)};
   return plan;
 }
 
@@ -76,6 +81,7 @@ TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
 TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
   Plan plan = small_plan();
   SiteTable& sites = plan.chunks[0].sites;
+  plan.chunks[0].forward_allowance.clear();
   const std::string few = to_json(plan);
   for (int i = 0; i < 3000; ++i) {
     sites.kind.push_back(i % 2);
@@ -96,10 +102,10 @@ struct Wrong {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const Wrong& each :
-       {Wrong{"spillway.plan/2", "spillway.profile/1",
-              "schema: \"spillway.plan/2\" wanted, found the text \"spillway.profile/1\""},
-        {"spillway.plan/2", "spillway.plan/1",
-         "schema: \"spillway.plan/2\" wanted, found \"spillway.plan/1\": another version of "
+       {Wrong{"spillway.plan/3", "spillway.profile/1",
+              "schema: \"spillway.plan/3\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/3", "spillway.plan/1",
+         "schema: \"spillway.plan/3\" wanted, found \"spillway.plan/1\": another version of "
          "Spillway wrote it; make it anew with this one"},
         {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
          "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
@@ -126,6 +132,10 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
         {"\"kind\":\"offload\",\"shard\":false", "\"kind\":\"recompute\",\"shard\":false",
          "chunks[0].anchors[0].action: an anchor is kept or offloaded, not recomputed"},
         {"\"recompute_collectives\": true,", "", "recompute_collectives: missing"},
+        {"[50,60,70]", "[50,60]",
+         "chunks[0].forward_allowance: none or one for each site wanted: 3, found 2"},
+        {"[80,90]", "[80,-90]",
+         "chunks[0].backward_allowance[1]: a number of bytes wanted, found the number -90"},
         {"\"kind\":\"offload\"", "\"kind\":\"recompute\"",
          "chunks[0].decisions[1].action: what is recomputed cannot be sharded"},
         {"\"host\":64", "\"hots\":64", "limits.hots: unknown field; did you mean \"host\"?"}}) {

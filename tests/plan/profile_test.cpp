@@ -47,7 +47,7 @@ TEST(ProfileJson, GivesBackAnyProfile) {
 
 TEST(ProfileJson, HasLinesThatAPersonCanRead) {
   const std::string text = to_json(transformer_profile({.layers = 1}));
-  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/2\",\n \"device\": "), 0U) << text;
+  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/3\",\n \"device\": "), 0U) << text;
   std::size_t longest = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
@@ -73,13 +73,13 @@ struct Wrong {
 TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
   for (const Wrong& each : {
-           Wrong{"spillway.profile/2", "spillway.plan/2",
-                 "schema: \"spillway.profile/2\" wanted, found the text \"spillway.plan/2\""},
-           {"spillway.profile/2", "spillway.profile/1",
-            "schema: \"spillway.profile/2\" wanted, found \"spillway.profile/1\": another version "
+           Wrong{"spillway.profile/3", "spillway.plan/3",
+                 "schema: \"spillway.profile/3\" wanted, found the text \"spillway.plan/3\""},
+           {"spillway.profile/3", "spillway.profile/1",
+            "schema: \"spillway.profile/3\" wanted, found \"spillway.profile/1\": another version "
             "of "
             "Spillway wrote it; make it anew with this one"},
-           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/2\" wanted"},
+           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/3\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
            {"\"pipeline_rank\": 0,", "", "pipeline_rank: missing"},
@@ -156,6 +156,93 @@ TEST(ProfileJson, RefusesAGraphThatContradictsItself) {
     EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
               std::string("[profile] p.json: chunks[0].") + each.text);
   }
+}
+
+/// One layer, with moments of every kind.
+Profile profile_with_a_timeline() {
+  Profile profile = transformer_profile({.layers = 1});
+  ChunkProfile& chunk = profile.chunks[0];
+  for (BufferProfile& buffer : chunk.buffers) {
+    buffer.first_unpack = buffer.last_unpack = buffer.let_go = -1;
+  }
+  chunk.unpack_order = {0};
+  chunk.timeline = {{MomentKind::kCallBegins, 0, 5, 10},
+                    {MomentKind::kSave, 0, 7, -3},
+                    {MomentKind::kCallEnds, 0, 0, 0},
+                    {MomentKind::kDrop, 1, 0, 0},
+                    {MomentKind::kBackwardBegins, -1, 0, 0},
+                    {MomentKind::kUnpack, 0, 0, 0},
+                    {MomentKind::kDrop, 0, 0, 0},
+                    {MomentKind::kEnd, -1, 0, 0}};
+  chunk.buffers[0].let_go = 2;
+  return profile;
+}
+
+TEST(ProfileJson, GivesBackATimelineInColumns) {
+  const Profile profile = profile_with_a_timeline();
+  const std::string text = to_json(profile);
+  EXPECT_EQ(profile_from_json(text, "p.json"), profile);
+  EXPECT_THAT(text, ::testing::HasSubstr("\"kind\":[0,2,1,5,3,4,5,6]"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"other_bytes\":[10,-3,0,0,0,0,0,0]"));
+}
+
+TEST(ProfileJson, RefusesATimelineThatContradictsItself) {
+  struct Contradiction {
+    std::function<void(std::vector<Moment>&)> change;
+    const char* text;
+  };
+  const std::vector<Contradiction> contradictions = {
+      {[](auto& moments) { moments[0].index = 99; },
+       "timeline.index[0]: there is no operator 99; this chunk has 17"},
+      {[](auto& moments) { moments[1].index = -1; },
+       "timeline.index[1]: there is no site -1; this chunk has 30"},
+      {[](auto& moments) { moments[5].index = 1; },
+       "timeline.index[5]: there is no unpack 1; this chunk has 1"},
+      {[](auto& moments) { moments[6].index = 26; },
+       "timeline.index[6]: there is no buffer 26; this chunk has 26"},
+      {[](auto& moments) { moments.erase(moments.begin() + 4); },
+       "timeline: backward must begin once"},
+      {[](auto& moments) { moments[3].kind = MomentKind::kBackwardBegins; },
+       "timeline: backward must begin once"},
+      {[](auto& moments) { moments.pop_back(); },
+       "timeline: the end must come once, as the last moment"},
+      {[](auto& moments) { std::swap(moments[1], moments[5]); },
+       "timeline.index[1]: \"unpack\" cannot come before backward begins"},
+      {[](auto& moments) { std::swap(moments[2], moments[5]); },
+       "timeline.index[2]: \"unpack\" cannot come before backward begins"},
+      {[](auto& moments) {
+         moments[6] = {MomentKind::kCallEnds, 0, 0, 0};
+       },
+       "timeline.index[6]: \"call ends\" cannot come after backward begins"},
+  };
+  for (const Contradiction& each : contradictions) {
+    Profile profile = profile_with_a_timeline();
+    each.change(profile.chunks[0].timeline);
+    profile.chunks[0].buffers[0].let_go = -1;
+    EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+              std::string("[profile] p.json: chunks[0].") + each.text);
+  }
+  Profile profile = profile_with_a_timeline();
+  profile.chunks[0].buffers[0].let_go = 8;
+  EXPECT_EQ(
+      error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+      "[profile] p.json: chunks[0].buffers[0].let_go: there is no moment 8; this chunk has 8");
+}
+
+TEST(ProfileJson, RefusesColumnsThatDoNotFitTogether) {
+  const std::string good = to_json(profile_with_a_timeline());
+  const auto text_of = [&](const char* what, const char* by) {
+    return error_text<ConfigError>(
+        [&] { (void)profile_from_json(replaced(good, what, by), "p.json"); });
+  };
+  EXPECT_EQ(text_of("\"other_bytes\":[10,", "\"other_bytes\":["),
+            "[profile] p.json: chunks[0].timeline.other_bytes: as many as in kind wanted: 8, found "
+            "7");
+  EXPECT_EQ(text_of("\"kind\":[0,2,", "\"kind\":[0,7,"),
+            "[profile] p.json: chunks[0].timeline.kind[1]: there is no kind 7; this chunk has 7");
+  EXPECT_EQ(text_of("\"drop\"", "\"drip\""),
+            "[profile] p.json: chunks[0].timeline.kinds[5]: unknown word \"drip\"; did you mean "
+            "\"drop\"?");
 }
 
 TEST(ProfileJson, TakesTwoBuffersThatHoldTheSameValue) {

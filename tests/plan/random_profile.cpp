@@ -78,6 +78,28 @@ void hold_values(std::mt19937_64& random, ChunkProfile& chunk) {
   }
 }
 
+/// Moments that point to something, in the right halves; in no other way like those of a step.
+void add_timeline(std::mt19937_64& random, ChunkProfile& chunk) {
+  if (random() % 4 == 0) return;
+  const auto add = [&](MomentKind kind, int index) {
+    chunk.timeline.push_back({kind, index, random_number(random, 0), random_number(random, -9)});
+  };
+  const auto some = [&](MomentKind kind, std::size_t count) {
+    for (const int index : random_indices(random, count)) add(kind, index);
+  };
+  some(MomentKind::kCallBegins, chunk.operators.size());
+  some(MomentKind::kSave, chunk.sites.size());
+  some(MomentKind::kCallEnds, chunk.operators.size());
+  some(MomentKind::kDrop, chunk.buffers.size());
+  add(MomentKind::kBackwardBegins, -1);
+  some(MomentKind::kUnpack, chunk.unpack_order.size());
+  some(MomentKind::kDrop, chunk.buffers.size());
+  add(MomentKind::kEnd, -1);
+  for (BufferProfile& buffer : chunk.buffers) {
+    if (random() % 2 == 0) buffer.let_go = below(random, chunk.timeline.size());
+  }
+}
+
 ChunkProfile random_chunk(std::mt19937_64& random, int number) {
   ChunkProfile chunk;
   chunk.chunk = number;
@@ -111,6 +133,7 @@ ChunkProfile random_chunk(std::mt19937_64& random, int number) {
     chunk.sites.push_back(std::move(site));
   }
   hold_values(random, chunk);
+  add_timeline(random, chunk);
   chunk.forward_ns = random_number(random, 0);
   chunk.backward_ns = random_number(random, 0);
   chunk.theoretical_peak = Bytes(random());
@@ -128,6 +151,8 @@ Profile random_profile(std::mt19937_64& random) {
   profile.layers = below(random, 99);
   profile.layer_scope = random_text(random);
   profile.pipeline_rank = below(random, 9);
+  profile.fixed = Bytes(random());
+  profile.granularity = Bytes(random() % 1024);
   const int chunks = below(random, 4);
   for (int i = 0; i < chunks; ++i) profile.chunks.push_back(random_chunk(random, i));
   return profile;

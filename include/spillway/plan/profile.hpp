@@ -48,6 +48,12 @@ enum class FixedReason {
 /// "unsupported layout", "small".
 [[nodiscard]] std::string_view to_string(FixedReason reason);
 
+/// Whether the storage of a buffer with this reason counts as one of the step: so do all but those
+/// that were there before it (parameters, registered buffers) and those that are elsewhere. What
+/// counts is not in Moment::other_bytes from the moment the buffer is made (its call's end, or its
+/// save, whichever comes first) until its drop.
+[[nodiscard]] bool is_step_memory(FixedReason reason);
+
 /// One operator call of the forward pass, as autograd saw it; its number is its place in the
 /// chunk's list.
 struct OperatorProfile {
@@ -123,7 +129,7 @@ struct BufferProfile {
   int last_unpack = -1;
   int value = -1;  ///< What it holds; -1 if unknown.
   /// The first moment at which only autograd still held it: earlier nothing is won by moving it.
-  /// -1: the model held it as long as autograd did.
+  /// -1: the model held it as long as autograd did, or it is never moved.
   int let_go = -1;
   RecipeProfile recipe;
 
@@ -161,9 +167,10 @@ struct Moment {
   int index = -1;  ///< What it is about; see MomentKind.
   /// Time of the compute stream, without its waits for copies.
   std::int64_t compute_ns = 0;
-  /// The most that was allocated, beside the storages of saved buffers, above what was allocated
-  /// when the step began: values that nobody saved, workspaces, gradients. May be negative, where
-  /// something from before was freed. 0 where the device counts nothing.
+  /// The most that was allocated, beside the storages of saved buffers that is_step_memory() says
+  /// count and that were there all the while, above what was allocated when the step began: values
+  /// that nobody saved, workspaces, gradients. May be negative, where something from before was
+  /// saved or freed. 0 where the device counts nothing.
   std::int64_t other_bytes = 0;
 
   bool operator==(const Moment&) const = default;
