@@ -16,29 +16,37 @@ namespace spillway {
 /// A saved buffer's way through the pass.
 struct BufferLife {
   std::int64_t bytes = 0;  ///< As the allocator hands them out.
-  int born = 0;            ///< The moment at which it was made: its call's end, or its save.
-  int saved = 0;           ///< The moment of its first save.
+  /// The moment at which it was made: the end of its call, or its save if that comes first. While
+  /// its call runs it is in Moment::other_bytes.
+  int born = 0;
+  int saved = 0;        ///< The moment of its first save.
   int let_go = 0;       ///< From this moment on only autograd holds it; dropped, if it never was.
   int first_need = -1;  ///< The first and last unpack, as moments; -1: never.
   int last_need = -1;
   int dropped = 0;       ///< The moment at which autograd gives it up; the end, if it does not.
-  bool movable = false;  ///< The session has it in its hands: not fixed.
+  bool counted = false;  ///< Its bytes are its own, not in Moment::other_bytes: is_step_memory().
+  bool managed = false;  ///< The session has it in its hands, even if it must not move it.
+  bool movable = false;  ///< Not fixed.
 };
 
 /// A call's way through the pass.
 struct CallLife {
-  int begins = 0;  ///< Moments.
-  int ends = 0;
+  int begins = -1;  ///< Moments; -1: it is not in the timeline.
+  int ends = -1;
   std::int64_t ns = 0;  ///< From one to the other, what it calls inside included.
 };
 
 struct PassModel {
   const ChunkProfile* chunk = nullptr;
-  int backward_begins = 0;          ///< The moment.
-  std::vector<BufferLife> buffers;  ///< By id.
-  std::vector<CallLife> calls;      ///< By number.
-  std::vector<int> last_read;    ///< By value: the moment at which its last reader in forward ends.
-  std::vector<int> save_moment;  ///< By site.
+  int backward_begins = 0;                ///< The moment.
+  int end = 0;                            ///< The last moment.
+  std::vector<BufferLife> buffers;        ///< By id.
+  std::vector<CallLife> calls;            ///< By number.
+  std::vector<std::int64_t> value_bytes;  ///< By value: as the allocator hands them out.
+  /// By value: the moment at which its last reader in forward ends, or its maker, if none reads it.
+  /// -1: nobody is known to have made or read it.
+  std::vector<int> last_read;
+  std::vector<int> save_moment;    ///< By site.
   std::vector<int> unpack_moment;  ///< By place in the order of unpacks.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;

@@ -10,6 +10,9 @@
 
 namespace spillway {
 
+/// What a session lets replays leave for later ones, unless it is told otherwise.
+inline constexpr std::int64_t kMostLingering = std::int64_t{1} << 30;
+
 /// One replay: what an unpack makes the session repeat.
 struct ReplayJob {
   int place = 0;           ///< In the order of unpacks.
@@ -17,17 +20,18 @@ struct ReplayJob {
   std::vector<int> calls;  ///< In order.
   std::int64_t ns = 0;
   std::vector<int> makes;  ///< Recomputed buffers that are there afterwards.
-  std::vector<int> reads;  ///< Kept and offloaded buffers and anchors that must be there; anchors
-                           ///< count on from the buffers' ids.
-  /// The most that its intermediate values take at once, beside `makes` and `reads`,
+  /// Kept and offloaded buffers and anchors that must be there, in the order in which they are
+  /// fetched; anchors count on from the buffers' ids.
+  std::vector<int> reads;
+  /// The most that values of replays take at once while it runs, beside `makes`: what it makes in
+  /// between, and what lingers from earlier ones. Not less than what lingers afterwards.
   std::int64_t transient_bytes = 0;
-  /// and what of them stays afterwards for later replays, until the end of the given job (by place
-  /// in the list of jobs).
-  struct Lingering {
-    std::int64_t bytes = 0;
-    int last_job = 0;
-  };
-  std::vector<Lingering> lingering;
+};
+
+/// How many bytes stay for later replays from a moment on.
+struct Lingering {
+  int moment = 0;
+  std::int64_t bytes = 0;
 };
 
 struct ReplayPlan {
@@ -35,8 +39,18 @@ struct ReplayPlan {
   /// By buffer, then anchor: the moment after which nobody wants it any more: it was dropped, and
   /// so was everything that is recomputed from it.
   std::vector<int> held_until;
+  /// By buffer: the moment at which the session lets go of a recomputed buffer's memory in forward:
+  /// its save, or the end of the call that makes it. -1 for others.
+  std::vector<int> given_up;
+  /// By anchor: the moment from which it is held.
+  std::vector<int> anchored;
+  /// In order; nothing lingers before the first. Changes with jobs, and when a recomputed buffer is
+  /// dropped that later replays still read.
+  std::vector<Lingering> lingering;
 };
 
-[[nodiscard]] ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan);
+/// Errors: InvalidArgument if a buffer is to be recomputed that nobody is known to have made.
+[[nodiscard]] ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan,
+                                    std::int64_t most_lingering = kMostLingering);
 
 }  // namespace spillway

@@ -42,6 +42,7 @@ class GraphBuilder {
     const int first = last_value() + 1;
     OperatorProfile added{call.name, call.scope, call.layer, call.ns,
                           Bytes(0),  call.reads, {},         call.no_replay};
+    added.saves = static_cast<int>(chunk().sites.size());
     for (const std::uint64_t bytes : call.makes) {
       chunk().values.push_back({.size = Bytes(bytes), .call = number});
       added.makes.push_back(last_value());
@@ -50,7 +51,8 @@ class GraphBuilder {
     return first;
   }
 
-  /// Autograd saves the value: a buffer, with a usable recipe. `scope` is for rules to find it.
+  /// Autograd saves the value while the last call runs: a buffer, with a usable recipe. `scope` is
+  /// for rules to find it.
   int save(int value, const std::string& scope, int layer = -1) {
     ValueProfile& saved = chunk().values[static_cast<std::size_t>(value)];
     BufferProfile buffer;
@@ -67,8 +69,12 @@ class GraphBuilder {
     }
     saved.buffer = buffer.id;
     chunk().buffers.push_back(buffer);
+    chunk().sites.push_back({buffer.id, "float32", {}, {}, 0});
     return buffer.id;
   }
+
+  /// ... once more.
+  void save_again(int buffer) { chunk().sites.push_back({buffer, "float32", {}, {}, 0}); }
 
   [[nodiscard]] ChunkProfile& chunk() { return profile_.chunks.front(); }
 

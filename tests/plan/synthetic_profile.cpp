@@ -134,6 +134,7 @@ class Recorder {
         std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
     OperatorProfile call{op, scope, layer_, 1000 + elements / 1000, Bytes(0), {}, {}, ""};
     for (const ValueRef& input : inputs) call.reads.push_back(input->id);
+    call.saves = static_cast<int>(chunk_.sites.size());
     chunk_.operators.push_back(std::move(call));
     return also(std::move(sizes), element);
   }
@@ -442,7 +443,8 @@ Profile plain_profile(const std::vector<std::uint64_t>& sizes) {
   ChunkProfile& chunk = profile.chunks.emplace_back();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int id = static_cast<int>(i);
-    chunk.operators.push_back({"aten::make", "", -1, 1, Bytes(0), {}, {id}, ""});
+    chunk.operators.push_back({"aten::make", "", -1, 1, Bytes(0), {}, {id}, "", id});
+    chunk.sites.push_back({id, "float32", {}, {}, 0});
     chunk.values.push_back({.size = Bytes(sizes[i]), .call = id, .buffer = id});
     BufferProfile buffer;
     buffer.id = id;

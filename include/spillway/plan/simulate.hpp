@@ -82,8 +82,9 @@ struct SimulateOptions {
 
 /// Fills in the plan's allowances, so that as long as sizes stay the recorded ones the device never
 /// holds more than `budget`, where the plan's decisions allow that at all: releases as late and
-/// reloads as early as memory allows.
+/// reloads as early as memory allows. An empty schedule: one_pass().
 /// Errors: as simulate().
-void set_allowances(const Profile& profile, Bytes budget, Plan& plan);
+void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
+                    const PassSchedule& schedule = {});
 
 }  // namespace spillway

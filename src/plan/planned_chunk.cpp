@@ -1,0 +1,125 @@
+#include "plan/planned_chunk.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace spillway {
+namespace {
+
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
+
+void add_buffers(PlannedChunk& chunk) {
+  for (std::size_t i = 0; i < chunk.model->buffers.size(); ++i) {
+    const BufferLife& life = chunk.model->buffers[i];
+    PlannedItem item;
+    item.bytes = life.bytes;
+    item.action = life.movable ? chunk.plan->decisions[i].action.kind : ActionKind::kKeep;
+    item.counted = life.counted;
+    item.managed = life.managed;
+    item.born = life.born;
+    item.entered = life.managed ? life.saved : -1;
+    item.model_until = std::min(life.let_go, life.dropped);
+    item.given_up = chunk.replays.given_up[i];
+    item.dropped = life.dropped;
+    item.gone = chunk.replays.held_until[i];
+    chunk.items.push_back(item);
+  }
+}
+
+void add_anchors(PlannedChunk& chunk) {
+  const std::size_t buffers = chunk.model->buffers.size();
+  for (std::size_t i = 0; i < chunk.plan->anchors.size(); ++i) {
+    const Anchor& anchor = chunk.plan->anchors[i];
+    const OperatorProfile& call = chunk.model->chunk->operators[place(anchor.call)];
+    const std::size_t value = place(call.makes[place(anchor.output)]);
+    PlannedItem item;
+    item.bytes = chunk.model->value_bytes[value];
+    item.action = anchor.action.kind;
+    item.anchor = true;
+    item.managed = true;
+    item.entered = chunk.replays.anchored[i];
+    item.model_until = chunk.model->last_read[value];
+    item.gone = chunk.replays.held_until[buffers + i];
+    item.dropped = item.gone;
+    chunk.items.push_back(item);
+  }
+}
+
+void add_needs(PlannedChunk& chunk) {
+  const auto need = [&](int item, int moment) {
+    int& needed = chunk.items[place(item)].needed;
+    if (needed < 0 || moment < needed) needed = moment;
+  };
+  for (std::size_t i = 0; i < chunk.model->unpack_moment.size(); ++i) {
+    need(chunk.model->chunk->unpack_order[i], chunk.model->unpack_moment[i]);
+  }
+  for (const ReplayJob& job : chunk.replays.jobs) {
+    for (const int read : job.reads) need(read, chunk.model->unpack_moment[place(job.place)]);
+  }
+}
+
+void add_events(PlannedChunk& chunk) {
+  const auto add = [&](int moment, ItemEventKind kind, std::size_t item) {
+    if (moment >= 0) chunk.events.push_back({moment, kind, static_cast<int>(item)});
+  };
+  for (std::size_t i = 0; i < chunk.items.size(); ++i) {
+    const PlannedItem& item = chunk.items[i];
+    if (item.counted) add(item.born, ItemEventKind::kBorn, i);
+    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kModelLetsGo, i);
+    if (item.anchor) add(item.entered, ItemEventKind::kAnchored, i);
+    add(item.given_up, ItemEventKind::kGivenUp, i);
+    if (item.counted || item.entered >= 0) add(item.gone, ItemEventKind::kGone, i);
+  }
+  std::sort(chunk.events.begin(), chunk.events.end(), [](const ItemEvent& a, const ItemEvent& b) {
+    return std::tie(a.moment, a.kind, a.item) < std::tie(b.moment, b.kind, b.item);
+  });
+  chunk.first_event.assign(place(chunk.model->end) + 2, 0);
+  for (const ItemEvent& event : chunk.events) ++chunk.first_event[place(event.moment) + 1];
+  for (std::size_t i = 1; i < chunk.first_event.size(); ++i) {
+    chunk.first_event[i] += chunk.first_event[i - 1];
+  }
+}
+
+void add_reload_order(PlannedChunk& chunk) {
+  std::vector<bool> queued(chunk.items.size());
+  const auto queue = [&](int id) {
+    if (chunk.items[place(id)].action != ActionKind::kOffload || queued[place(id)]) return;
+    queued[place(id)] = true;
+    chunk.reload_order.push_back(id);
+  };
+  for (const int id : chunk.plan->need_order) queue(id);
+  for (int id = static_cast<int>(chunk.items.size()) - 1; id >= 0; --id) queue(id);
+}
+
+void add_what_stays(PlannedChunk& chunk) {
+  const auto other = [&](int moment) { return chunk.moment(moment).other_bytes; };
+  const int end = chunk.model->end;
+  const int begins = chunk.model->backward_begins;
+  chunk.between_bytes = std::max<std::int64_t>(
+      0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
+  chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
+  chunk.grown_bytes.assign(place(end) + 1, 0);
+  std::int64_t least = chunk.lasting_bytes;
+  for (int moment = end; moment > begins; --moment) {
+    least = std::max<std::int64_t>(0, std::min(least, other(moment)));
+    chunk.grown_bytes[place(moment)] = least;
+  }
+}
+
+}  // namespace
+
+PlannedChunk planned(const PassModel& model, const ChunkPlan& plan) {
+  PlannedChunk chunk;
+  chunk.model = &model;
+  chunk.replays = replays_of(model, plan);
+  chunk.plan = &plan;
+  add_buffers(chunk);
+  add_anchors(chunk);
+  add_needs(chunk);
+  add_events(chunk);
+  add_reload_order(chunk);
+  add_what_stays(chunk);
+  return chunk;
+}
+
+}  // namespace spillway

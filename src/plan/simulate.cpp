@@ -1,0 +1,92 @@
+#include "spillway/plan/simulate.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "plan/simulator.hpp"
+#include "plan/timed_step.hpp"
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+// As SessionOptions has them.
+constexpr Bytes kWindow{1ULL << 30U};
+
+StepLimits limits_of(const Plan& plan, const Limits& windows) {
+  const auto pick = [](std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
+    const Bytes bytes = first.value_or(second.value_or(last));
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(std::min(bytes.count(), kMost));
+  };
+  const Bytes all(std::numeric_limits<std::uint64_t>::max());
+  return {.in_flight = pick(plan.limits.in_flight, windows.in_flight, kWindow),
+          .ahead = pick(plan.limits.ahead, windows.ahead, kWindow),
+          .host = pick(plan.limits.host, windows.host, all)};
+}
+
+void require_made_for(const Plan& plan, const Profile& profile) {
+  if (made_for(plan, profile)) return;
+  throw InvalidArgument("simulate",
+                        "the plan was made for another structure than the profile's; make it anew "
+                        "with `spillway plan`");
+}
+
+bool offloads(const std::vector<PlannedChunk>& chunks) {
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [](const PlannedChunk& chunk) { return !chunk.reload_order.empty(); });
+}
+
+}  // namespace
+
+Simulator::Simulator(const Profile& profile, PassSchedule schedule)
+    : profile_(profile), schedule_(std::move(schedule)) {
+  if (schedule_.empty()) schedule_ = one_pass(profile);
+  require_valid(schedule_, profile);
+  for (const ChunkProfile& chunk : profile.chunks) {
+    models_.push_back(model_of(chunk, profile.granularity));
+  }
+}
+
+std::vector<PlannedChunk> Simulator::planned_chunks(const Plan& plan) const {
+  std::vector<PlannedChunk> chunks;
+  chunks.reserve(models_.size());
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    chunks.push_back(planned(models_[i], plan.chunks[i]));
+  }
+  return chunks;
+}
+
+Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) const {
+  const std::vector<PlannedChunk> chunks = planned_chunks(plan);
+  const StepLimits limits = limits_of(plan, windows);
+  StepWalk::Tails tails;
+  if (offloads(chunks)) {
+    StepListener nobody;
+    StepWalk step_before(chunks, schedule_, limits, nobody, {});
+    step_before.run();
+    tails = step_before.tails();
+  }
+  TimedStep timed(chunks, schedule_, profile_.link, trace);
+  StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
+  walk.run();
+  Simulation result = std::move(timed).take();
+  result.host_peak = Bytes(static_cast<std::uint64_t>(walk.host_peak()));
+  result.bytes_out = Bytes(static_cast<std::uint64_t>(walk.bytes_out()));
+  result.bytes_back = Bytes(static_cast<std::uint64_t>(walk.bytes_back()));
+  return result;
+}
+
+Simulation simulate(const Profile& profile, const Plan& plan, const SimulateOptions& options) {
+  require_made_for(plan, profile);
+  return Simulator(profile, options.schedule).run(plan, options.windows, options.trace);
+}
+
+void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
+                    const PassSchedule& schedule) {
+  require_made_for(plan, profile);
+  Simulator(profile, schedule).set_allowances(budget, plan);
+}
+
+}  // namespace spillway

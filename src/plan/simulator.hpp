@@ -1,0 +1,38 @@
+/// simulate() and set_allowances() for many plans of one profile: what follows from the profile
+/// alone is found once.
+#pragma once
+
+#include <vector>
+
+#include "plan/pass_model.hpp"
+#include "plan/step_walk.hpp"
+#include "spillway/plan/simulate.hpp"
+
+namespace spillway {
+
+class Simulator {
+ public:
+  /// Keeps a reference to the profile. An empty schedule: one_pass().
+  /// Errors: as simulate(), but for those of plans.
+  explicit Simulator(const Profile& profile, PassSchedule schedule = {});
+
+  /// Precondition: the plan was made for the profile.
+  /// Errors: as replays_of().
+  [[nodiscard]] Simulation run(const Plan& plan, const Limits& windows = {},
+                               bool trace = false) const;
+
+  /// As set_allowances(), with the same precondition.
+  void set_allowances(Bytes budget, Plan& plan) const;
+
+  [[nodiscard]] const std::vector<PassModel>& models() const noexcept { return models_; }
+  [[nodiscard]] const PassSchedule& schedule() const noexcept { return schedule_; }
+
+ private:
+  [[nodiscard]] std::vector<PlannedChunk> planned_chunks(const Plan& plan) const;
+
+  const Profile& profile_;
+  PassSchedule schedule_;
+  std::vector<PassModel> models_;  // By chunk.
+};
+
+}  // namespace spillway

@@ -1,0 +1,215 @@
+/// A step as a session carries it out under a plan, on paper and in the order of the host: saves,
+/// copies, releases, replays, reloads, drops, and the memory that all of it takes. That order, and
+/// so the memory, does not depend on time; who wants times listens.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "plan/planned_chunk.hpp"
+#include "spillway/plan/schedule.hpp"
+
+namespace spillway {
+
+/// Where a step is: a moment of a pass.
+struct StepPlace {
+  int pass = 0;   ///< In the order of their forwards.
+  int chunk = 0;  ///< Its place in the profile.
+  bool backward = false;
+  int moment = 0;
+};
+
+/// An item of a pass.
+struct ItemRef {
+  int pass = 0;
+  int item = 0;
+};
+
+class StepWalk;
+
+/// Is told what happens, in order.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+
+  /// The device computes from the moment before to this one, with at most so many bytes allocated.
+  virtual void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t /*bytes*/) {}
+  /// Calls are repeated, with at most so many bytes allocated meanwhile.
+  virtual void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/,
+                       std::int64_t /*bytes*/) {}
+  virtual void copies_out(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  /// Compute waits for the copy out; the memory is free.
+  virtual void releases(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// What was copied out was used where it was and is given up. Compute waits for the copy, unless
+  /// it has not been handed over.
+  virtual void gives_up(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  virtual void copies_back(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  /// Compute waits for the copy back.
+  virtual void fetches(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// Nothing waits for company any more.
+  virtual void hands_over() {}
+  /// A site was saved. Gives the most bytes that may be in the ledger now, if it knows better than
+  /// the plan.
+  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+                                            int /*site*/) {
+    return std::nullopt;
+  }
+  /// What backward asks for is there; `fetched` bytes of it had to be copied back now. Gives the
+  /// most bytes that may be in the ledger with what is reloaded ahead, as above.
+  virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+                                               int /*unpack*/, std::int64_t /*fetched*/) {
+    return std::nullopt;
+  }
+};
+
+/// What sessions go by where the plan has no allowances, in bytes.
+struct StepLimits {
+  std::int64_t in_flight = 0;
+  std::int64_t ahead = 0;
+  std::int64_t host = 0;
+  bool windows = true;  ///< False: only the listener says how much may be there.
+};
+
+class StepWalk {
+ public:
+  /// By pass: how many of its copies out are asked for; the rest of what it offloads is still there
+  /// when its backward begins, and stays. (Sessions know that from the step before.)
+  using Tails = std::vector<int>;
+
+  /// Keeps references. `tails` may be empty: everything is copied out.
+  StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
+           const StepLimits& limits, StepListener& listener, Tails tails);
+
+  void run();
+
+  /// Bytes on the device, above what was there before the step, if `other` are those of the piece.
+  [[nodiscard]] std::int64_t bytes_with(std::int64_t other) const {
+    return other + base_bytes_ + ledger_ + hidden_bytes_ + lingering_bytes_;
+  }
+  /// Bytes of managed items on the device.
+  [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
+  [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
+  [[nodiscard]] std::int64_t bytes_out() const noexcept { return bytes_out_; }
+  [[nodiscard]] std::int64_t bytes_back() const noexcept { return bytes_back_; }
+  /// After run(): as the constructor wants them.
+  [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
+
+  /// The bytes of a piece that are nobody's, as bytes_with() wants them.
+  [[nodiscard]] std::int64_t other_at(const StepPlace& place) const;
+  [[nodiscard]] const PlannedChunk& chunk_of(const StepPlace& place) const {
+    return chunks_[static_cast<std::size_t>(place.chunk)];
+  }
+  /// Whether the pass's backward is what follows its forward.
+  [[nodiscard]] bool backward_follows(int pass) const;
+  /// Whether the model holds it, where its pass is now.
+  [[nodiscard]] bool model_has(ItemRef what) const;
+  [[nodiscard]] bool in_ledger(ItemRef what) const { return state(what).in_ledger; }
+  /// What may be released, oldest first, as long as `look` says true.
+  template <typename Look>
+  void for_each_in_window(Look&& look) const {
+    for (const ItemRef& each : window_) {
+      if (state(each).in_window && !look(each)) return;
+    }
+  }
+  [[nodiscard]] const PlannedItem& item(ItemRef what) const {
+    const Pass& pass = passes_[static_cast<std::size_t>(what.pass)];
+    return chunks_[static_cast<std::size_t>(pass.chunk)].items[static_cast<std::size_t>(what.item)];
+  }
+
+ private:
+  struct ItemState {
+    bool in_ledger = false;
+    bool in_window = false;
+    bool copied = false;  // It has room on the host.
+    bool released = false;
+    bool reloading = false;
+    bool ready = false;
+    bool ahead = false;
+    bool gone = false;
+    signed char hidden = 0;  // Times its bytes in hidden_bytes_.
+  };
+
+  struct Pass {
+    PassStep key;
+    int chunk = 0;
+    int moment = 0;  // The one it has come to.
+    std::vector<ItemState> items;
+    std::size_t next_job = 0;
+    std::size_t next_lingering = 0;
+    std::int64_t lingering = 0;
+    int offloads = 0;
+    bool backward_begun = false;
+    bool reloads_queued = false;
+    bool ended = false;
+  };
+
+  [[nodiscard]] ItemState& state(ItemRef what) {
+    return passes_[static_cast<std::size_t>(what.pass)].items[static_cast<std::size_t>(what.item)];
+  }
+  [[nodiscard]] const ItemState& state(ItemRef what) const {
+    return passes_[static_cast<std::size_t>(what.pass)].items[static_cast<std::size_t>(what.item)];
+  }
+  [[nodiscard]] const PlannedChunk& chunk_of(const Pass& pass) const {
+    return chunks_[static_cast<std::size_t>(pass.chunk)];
+  }
+  [[nodiscard]] int find_pass(const PassStep& step) const;
+  [[nodiscard]] int add_pass(const PassStep& step);
+  void find_base();
+  void run_part(int first, int last);
+  void act();
+  void run_events(ItemEventKind first, ItemEventKind last);
+
+  void set_hidden(ItemRef what, int hidden);
+  void enter(ItemRef what);
+  void leave(ItemRef what);
+
+  void save(int site);
+  void start_offload(ItemRef what);
+  void release_oldest();
+  void release(ItemRef what);
+  void copy_out(ItemRef what);
+  void take_from_window(ItemRef what);
+  [[nodiscard]] bool has_allowance() const;
+
+  void begin_backward();
+  void queue_reloads(int pass);
+  void queue_next_pass();
+  void unpack(int unpack);
+  void bring_back(ItemRef what);
+  void start_reload(ItemRef what);
+  void repeat(const ReplayJob& job);
+  void reload_ahead(std::optional<std::int64_t> most);
+  bool start_reloads(std::optional<std::int64_t> most);
+  void give_up(ItemRef what);
+
+  const std::vector<PlannedChunk>& chunks_;
+  const PassSchedule& schedule_;
+  StepLimits limits_;
+  StepListener& listener_;
+  Tails tails_;
+  Tails found_tails_;
+
+  std::vector<Pass> passes_;
+  StepPlace now_;
+  std::size_t step_ = 0;         // In the schedule.
+  std::int64_t base_bytes_ = 0;  // Of passes that do not run.
+  // Of the chunk that runs, if it has run before: what it had added by then.
+  const std::vector<std::int64_t>* grown_ = nullptr;
+  std::int64_t ledger_ = 0;
+  std::int64_t hidden_bytes_ = 0;  // On the device and in neither the ledger nor the others', less
+                                   // what is in both.
+  std::int64_t lingering_bytes_ = 0;
+  std::deque<ItemRef> window_;  // Some may have been taken out.
+  std::int64_t window_bytes_ = 0;
+  std::deque<ItemRef> reloads_;
+  std::int64_t ahead_bytes_ = 0;
+  std::int64_t fetched_ = 0;  // By the unpack that goes on.
+  std::int64_t host_bytes_ = 0;
+  std::int64_t host_peak_ = 0;
+  std::int64_t bytes_out_ = 0;
+  std::int64_t bytes_back_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,60 @@
+/// Gives times to what a step does: the compute stream and the link.
+#pragma once
+
+#include <vector>
+
+#include "plan/simulated_link.hpp"
+#include "plan/step_walk.hpp"
+#include "spillway/plan/simulate.hpp"
+
+namespace spillway {
+
+class TimedStep final : public StepListener {
+ public:
+  /// Keeps references. `trace`: fill in spans and memory.
+  TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
+            const LinkSpeed& link, bool trace);
+
+  void computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) override;
+  void repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) override;
+  void copies_out(const StepPlace& place, ItemRef what, std::int64_t bytes) override;
+  void releases(const StepPlace& place, ItemRef what) override;
+  void gives_up(const StepPlace& place, ItemRef what) override;
+  void copies_back(const StepPlace& place, ItemRef what, std::int64_t bytes) override;
+  void fetches(const StepPlace& place, ItemRef what) override;
+  void hands_over() override;
+
+  /// When the step is over.
+  [[nodiscard]] Simulation take() &&;
+
+ private:
+  struct Copy {
+    ItemRef what;
+    int moment = 0;
+    int group = 0;
+    std::int64_t bytes = 0;
+  };
+
+  [[nodiscard]] int& group_of(SimulatedLink::Direction direction, ItemRef what);
+  [[nodiscard]] PassStep step_of(int pass, bool backward) const;
+  void wait(const StepPlace& place, ItemRef what, double until, std::int64_t& total);
+  void hold(const StepPlace& place, std::int64_t bytes);
+  void span(SimulatedWork work, const StepPlace& place, double begin, int buffer);
+  void add_copies(SimulatedLink::Direction direction);
+  [[nodiscard]] PeakPlace describe_peak() const;
+
+  const std::vector<PlannedChunk>& chunks_;
+  std::vector<PassStep> passes_;  // In the order of their forwards.
+  SimulatedLink link_;
+  bool trace_;
+  double now_ns_ = 0;
+  double waited_ns_[3] = {0, 0, 0};
+  std::int64_t most_bytes_ = 0;
+  bool any_bytes_ = false;
+  StepPlace peak_;
+  std::vector<std::vector<int>> groups_[2];  // By pass, then item.
+  std::vector<Copy> copies_[2];              // For traces.
+  Simulation result_;
+};
+
+}  // namespace spillway
