@@ -199,7 +199,7 @@ std::string to_svg(const Curve& curve) {
   const auto [x, y] = axes_of(curve, points);
   const double base = y.at(static_cast<double>(curve.base_ns));
   text += grid(x, y) + legend() + line("base", kLeft, base, kRight, base) +
-          label(kRight, base - 6, "end", "everything kept");
+          label(kRight, base + 14, "end", "everything kept");
   text += path("bound", points, x, y, [](const CurvePoint& point) { return point.bound_ns; });
   text += path("step", points, x, y, [](const CurvePoint& point) { return point.step_ns; });
   return text + dots(points, x, y) + "</svg>\n";
