@@ -1,125 +1,13 @@
 #include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "plan/decide.hpp"
 #include "plan/match.hpp"
 #include "plan/recompute.hpp"
 #include "spillway/plan/rules.hpp"
 
 namespace spillway {
 namespace {
-
-/// By the call that made it; what nobody is known to have made comes first, as it was there first.
-std::vector<const BufferProfile*> in_order_of_production(
-    std::vector<const BufferProfile*> buffers) {
-  std::stable_sort(buffers.begin(), buffers.end(),
-                   [](const BufferProfile* a, const BufferProfile* b) {
-                     return a->producer.call < b->producer.call;
-                   });
-  return buffers;
-}
-
-Bytes share(Bytes total, double fraction) {
-  if (fraction >= 1) return total;
-  const auto bytes = std::ceil(static_cast<long double>(total.count()) * fraction);
-  return Bytes(static_cast<std::uint64_t>(bytes));
-}
-
-/// The decisions of one chunk.
-class ChunkPlanner {
- public:
-  ChunkPlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules)
-      : chunk_(chunk), profile_(profile), rules_(rules), matcher_(chunk, profile.layers) {
-    plan_.chunk = chunk.chunk;
-    plan_.sites = sites_of(chunk);
-    for (const BufferProfile& buffer : chunk.buffers) start(buffer);
-  }
-
-  /// Adds to `matched` how many buffers and anchors each rule decided.
-  void run(std::vector<std::size_t>& matched) {
-    for (std::size_t i = 0; i < rules_.rules.size(); ++i) matched[i] += apply(i);
-    const RecomputeSummary summary = plan_recompute(chunk_, profile_, rules_, matcher_, plan_);
-    for (std::size_t i = 0; i < matched.size(); ++i) matched[i] += summary.anchors_by_rule[i];
-    passages_ = summary.passages;
-  }
-
-  [[nodiscard]] ChunkPlan take() && { return std::move(plan_); }
-  /// As RecomputeSummary says.
-  [[nodiscard]] std::size_t passages() const { return passages_; }
-
- private:
-  void start(const BufferProfile& buffer) {
-    Decision decision;
-    decision.buffer = buffer.id;
-    decision.position = buffer.position;
-    decision.fixed = buffer.fixed;
-    decision.bytes = buffer.size;
-    decision.reason = "nothing matched: keep";
-    bool open = false;
-    if (buffer.fixed != FixedReason::kNone) {
-      decision.reason = "fixed: " + std::string(to_string(buffer.fixed));
-    } else if (rules_.limits.min_size && buffer.size < *rules_.limits.min_size) {
-      decision.reason = "smaller than [limits] min_size: keep";
-    } else {
-      open = true;
-    }
-    plan_.decisions.push_back(std::move(decision));
-    open_.push_back(open);
-  }
-
-  /// Undecided buffers for which the rule's conditions hold, in order of production.
-  [[nodiscard]] std::vector<const BufferProfile*> candidates(const Rule& rule) const {
-    std::vector<const BufferProfile*> found;
-    for (const BufferProfile& buffer : chunk_.buffers) {
-      const bool open = open_[static_cast<std::size_t>(buffer.id)];
-      if (open && matcher_.matches(rule, buffer)) found.push_back(&buffer);
-    }
-    return in_order_of_production(std::move(found));
-  }
-
-  std::size_t apply(std::size_t index) {
-    const Rule& rule = rules_.rules[index];
-    const std::string name = name_of(rule, index);
-    const std::vector<const BufferProfile*> found = candidates(rule);
-    auto next = found.begin();
-    for (Bytes skipped; next != found.end() && skipped < rule.skip; ++next) {
-      skipped += (*next)->size;
-      decision_of(**next).reason = "skipped by " + name + ": keep";
-    }
-    Bytes rest;
-    for (auto each = next; each != found.end(); ++each) rest += (*each)->size;
-    const Bytes wanted = share(rest, rule.fraction);
-    std::size_t count = 0;
-    for (Bytes taken; next != found.end() && (rule.fraction >= 1 || taken < wanted); ++next) {
-      taken += (*next)->size;
-      decide(decision_of(**next), rule, name);
-      ++count;
-    }
-    for (; next != found.end(); ++next) {
-      decision_of(**next).reason = "beyond the fraction of " + name + ": keep";
-    }
-    return count;
-  }
-
-  [[nodiscard]] Decision& decision_of(const BufferProfile& buffer) {
-    return plan_.decisions[static_cast<std::size_t>(buffer.id)];
-  }
-
-  void decide(Decision& decision, const Rule& rule, const std::string& name) {
-    decision.action = rule.action;
-    decision.second = rule.second == ActionKind::kRecompute ? ActionKind::kKeep : rule.second;
-    decision.reason = name;
-    open_[static_cast<std::size_t>(decision.buffer)] = false;
-  }
-
-  const ChunkProfile& chunk_;
-  const Profile& profile_;
-  const Rules& rules_;
-  Matcher matcher_;
-  ChunkPlan plan_;
-  std::size_t passages_ = 0;
-  std::vector<bool> open_;  // By buffer: whether rules may still decide.
-};
 
 /// The bytes that the offloaded modules of one layer have, the largest of each kind taken together.
 Bytes bytes_of_modules(const Profile& profile, const Rules& rules, const Plan& plan) {
@@ -200,10 +88,15 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
   std::vector<std::size_t> matched(translated.rules.size());
   std::size_t passages = 0;
   for (const ChunkProfile& chunk : profile.chunks) {
-    ChunkPlanner planner(chunk, profile, translated);
-    planner.run(matched);
-    passages += planner.passages();
-    plan.chunks.push_back(std::move(planner).take());
+    const Matcher matcher(chunk, profile.layers);
+    DecidedChunk decided = decide(chunk, translated, matcher);
+    const RecomputeSummary summary =
+        plan_recompute(chunk, profile, translated, matcher, decided.plan);
+    for (std::size_t i = 0; i < matched.size(); ++i) {
+      matched[i] += decided.matched[i] + summary.anchors_by_rule[i];
+    }
+    passages += summary.passages;
+    plan.chunks.push_back(std::move(decided.plan));
   }
   if (translated.in_flight_modules) {
     plan.limits.in_flight = bytes_of_modules(profile, translated, plan) *

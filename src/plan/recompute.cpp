@@ -18,12 +18,13 @@ std::size_t place(int id) { return static_cast<std::size_t>(id); }
 class RecomputePlanner {
  public:
   RecomputePlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                   const Matcher& matcher, ChunkPlan& plan)
+                   const Matcher& matcher, ChunkPlan& plan, const std::vector<Wish>& wishes)
       : chunk_(chunk),
         profile_(profile),
         rules_(rules),
         matcher_(matcher),
         plan_(plan),
+        wishes_(wishes),
         obstacles_(chunk, rules.recompute_collectives),
         replayed_(chunk.operators.size()),
         readers_(chunk.values.size()),
@@ -91,6 +92,10 @@ class RecomputePlanner {
     return is_unsaved(value(id)) && readers.first >= 0 && readers.first_from_outside < 0;
   }
 
+  [[nodiscard]] Wish wish(int id) const {
+    return wishes_.empty() ? Wish::kNone : wishes_[place(id)];
+  }
+
   /// Holding what is slow to make is no use where no more than its own bytes are made of it.
   [[nodiscard]] bool is_worth_a_replay(int id) const {
     const Weighed& weighed = weights_->of(id);
@@ -99,9 +104,10 @@ class RecomputePlanner {
       case Leaning::kReplay:
         return true;
       case Leaning::kSlow:
-        return readers_[place(id)].made <= size && weighed.inputs < size;
       case Leaning::kByBytes:
-        return weighed.inputs < size;
+        if (wish(id) != Wish::kNone) return wish(id) == Wish::kReplay;
+        return weighed.inputs < size &&
+               (weighed.leaning == Leaning::kByBytes || readers_[place(id)].made <= size);
       case Leaning::kNamed:
       case Leaning::kImpossible:
         return false;
@@ -191,7 +197,8 @@ class RecomputePlanner {
       ++summary_.anchors_by_rule[i];
       return anchor;
     }
-    anchor.reason += ": keep";
+    if (wish(id) == Wish::kOffload && !small) anchor.action.kind = ActionKind::kOffload;
+    anchor.reason += ": " + to_string(anchor.action);
     return anchor;
   }
 
@@ -226,6 +233,7 @@ class RecomputePlanner {
   const Rules& rules_;
   const Matcher& matcher_;
   ChunkPlan& plan_;
+  const std::vector<Wish>& wishes_;  // By value, or empty.
   Obstacles obstacles_;
   std::optional<Weights> weights_;  // Once something is to be recomputed.
   std::vector<bool> replayed_;      // By call.
@@ -237,8 +245,9 @@ class RecomputePlanner {
 }  // namespace
 
 RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
-                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan) {
-  return RecomputePlanner(chunk, profile, rules, matcher, plan).run();
+                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
+                                const std::vector<Wish>& wishes) {
+  return RecomputePlanner(chunk, profile, rules, matcher, plan, wishes).run();
 }
 
 }  // namespace spillway

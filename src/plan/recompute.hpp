@@ -24,6 +24,10 @@
 
 namespace spillway {
 
+/// What is wanted of a value that autograd does not save, where none of the above but bytes and
+/// times speaks.
+enum class Wish { kNone, kReplay, kKeep, kOffload };
+
 struct RecomputeSummary {
   /// How many recomputed buffers enter a layer, or group of layers, from another one: replays run
   /// on through each of them.
@@ -33,8 +37,11 @@ struct RecomputeSummary {
 
 /// `plan` has the decisions of the rules, which must be translated. Those to recompute what cannot
 /// be made again become their second choice; then anchors, operators and need_order are filled in.
+/// `wishes`: by value; may be empty. One to keep or offload also says what becomes of an anchor that
+/// no rule places.
 /// Takes time in proportion to the graph, and constant stack.
 RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
-                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan);
+                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
+                                const std::vector<Wish>& wishes = {});
 
 }  // namespace spillway

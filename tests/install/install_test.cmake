@@ -41,8 +41,12 @@ endmacro()
 file(REMOVE_RECURSE "${WORK_DIR}")
 run_successfully("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
 
-# The parts without torch and CUDA ask no Python.
-configure(plain /nonexistent/python "core,memory,transfer,plan")
+# The parts that need neither torch nor CUDA nor HiGHS ask no Python.
+set(parts "core,memory,transfer")
+if(NOT HAS_HIGHS)
+  string(APPEND parts ",plan")
+endif()
+configure(plain /nonexistent/python "${parts}")
 build_and_run(plain)
 
 # A part that is not there is an error that says which there are.
@@ -52,15 +56,15 @@ if(status EQUAL 0)
 endif()
 expect_in_output("spillway has no part nonsense here")
 
-# The parts from the wheel find it where it was at build time.
-set(parts "transfer")
+# The parts from wheels find them where they were at build time.
+set(parts "transfer,plan")
 if(HAS_CUDA)
   string(APPEND parts ",cuda")
 endif()
 if(HAS_TORCH)
   string(APPEND parts ",torch")
 endif()
-if(HAS_CUDA OR HAS_TORCH)
+if(HAS_CUDA OR HAS_TORCH OR HAS_HIGHS)
   configure(wheel "" "${parts}")
   build_and_run(wheel)
 endif()

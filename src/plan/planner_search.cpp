@@ -1,0 +1,234 @@
+#include "plan/planner_search.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// So many slots are told apart in a step, about; more make the programme slow.
+constexpr int kSlots = 400;
+/// What may be spent on simulating, as evaluations times moments.
+constexpr std::int64_t kTryAllWork = 4'000'000;
+constexpr std::int64_t kImproveWork = 1'000'000;
+/// A relaxed choice that is nearer to a whole number is taken as decided.
+constexpr double kWhole = 1e-6;
+constexpr int kNodes = 2000;
+
+std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
+
+}  // namespace
+
+Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions& options)
+    : profile_(profile),
+      options_(options),
+      evaluator_(profile, rules, options.schedule),
+      slots_(evaluator_.spaces(), evaluator_.schedule(), kSlots) {
+  if (rules.limits.host) host_ = count(*rules.limits.host);
+  for (int i = 0; i < slots_.count(); ++i) moments_ += slots_[i].last - slots_[i].first + 1;
+}
+
+milliseconds Search::elapsed() const {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start_);
+}
+
+milliseconds Search::time_left() const {
+  return std::max(milliseconds(0), options_.time_limit - elapsed());
+}
+
+void Search::say(const std::string& text) const {
+  if (options_.progress) options_.progress(text);
+}
+
+std::optional<std::int64_t> Search::bound_ns(std::int64_t budget) {
+  Programme programme(
+      evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link,
+      {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
+  ++rounds_;
+  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
+  return programme.nanoseconds(solution.bound);
+}
+
+std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns) {
+  Programme programme(
+      evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link,
+      {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
+  ++rounds_;
+  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
+  return programme.bytes(solution.bound);
+}
+
+Found Search::look_at(Choice choice, std::int64_t budget) {
+  Evaluated evaluated = evaluator_.evaluate(choice, budget);
+  return {std::move(choice), std::move(evaluated)};
+}
+
+void Search::take_if_better(Choice choice, std::int64_t budget, Found& best) {
+  Found found = look_at(std::move(choice), budget);
+  if (found.evaluated.better_than(best.evaluated)) best = std::move(found);
+}
+
+Choice Search::everywhere(ActionKind kind) const {
+  Choice choice;
+  for (const ChunkSpace& space : evaluator_.spaces()) {
+    choice.push_back(choose_everywhere(space, kind));
+  }
+  return choice;
+}
+
+Found Search::best(std::int64_t budget, const std::vector<Choice>& known) {
+  Found best = look_at(everywhere(ActionKind::kKeep), budget);
+  if (best.evaluated.fits() && best.evaluated.simulation.bytes_out == Bytes(0) &&
+      best.evaluated.simulation.replay_ns == 0) {
+    return best;
+  }
+  take_if_better(everywhere(ActionKind::kOffload), budget, best);
+  take_if_better(everywhere(ActionKind::kRecompute), budget, best);
+  for (const Choice& each : known) take_if_better(each, budget, best);
+  if (can_try_all()) {
+    say("trying every plan");
+    try_all(budget, best);
+  } else {
+    say("solving the programme");
+    const std::optional<Choice> solved = solve_programme(
+        {.stance = Stance::kCautious, .budget = budget, .most_ns = std::nullopt, .host = host_});
+    if (solved) {
+      Found found = look_at(*solved, budget);
+      say("improving the plan");
+      improve(found, budget);
+      if (found.evaluated.better_than(best.evaluated)) return found;
+    }
+  }
+  say("improving the plan");
+  improve(best, budget);
+  return best;
+}
+
+const Found& Search::smallest() {
+  if (smallest_) return *smallest_;
+  say("looking for the smallest budget");
+  Found best = look_at(everywhere(ActionKind::kKeep), 0);
+  take_if_better(everywhere(ActionKind::kOffload), 0, best);
+  take_if_better(everywhere(ActionKind::kRecompute), 0, best);
+  if (can_try_all()) {
+    try_all(0, best);
+  } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
+                                                                   .budget = std::nullopt,
+                                                                   .most_ns = std::nullopt,
+                                                                   .host = host_})) {
+    take_if_better(*solved, 0, best);
+  }
+  improve(best, 0);
+  smallest_ = std::move(best);
+  return *smallest_;
+}
+
+bool Search::can_try_all() const {
+  std::int64_t work = moments_;
+  for (const ChunkSpace& space : evaluator_.spaces()) {
+    for (const BufferOptions& options : space.buffers) {
+      work *= options.count();
+      if (work > kTryAllWork) return false;
+    }
+  }
+  return true;
+}
+
+void Search::try_all(std::int64_t budget, Found& best) {
+  struct Digit {
+    std::size_t chunk;
+    std::size_t buffer;
+    std::vector<ActionKind> kinds;
+    std::size_t now;
+  };
+  std::vector<Digit> digits;
+  Choice choice = everywhere(ActionKind::kKeep);
+  for (std::size_t chunk = 0; chunk < evaluator_.spaces().size(); ++chunk) {
+    const std::vector<BufferOptions>& buffers = evaluator_.spaces()[chunk].buffers;
+    for (std::size_t id = 0; id < buffers.size(); ++id) {
+      if (buffers[id].count() < 2) continue;
+      Digit digit{chunk, id, {}, 0};
+      if (buffers[id].keep) digit.kinds.push_back(ActionKind::kKeep);
+      if (buffers[id].offload) digit.kinds.push_back(ActionKind::kOffload);
+      if (buffers[id].recompute) digit.kinds.push_back(ActionKind::kRecompute);
+      choice[chunk].buffers[id] = digit.kinds.front();
+      digits.push_back(std::move(digit));
+    }
+  }
+  for (;;) {
+    take_if_better(choice, budget, best);
+    std::size_t i = 0;
+    for (; i < digits.size(); ++i) {
+      Digit& digit = digits[i];
+      digit.now = (digit.now + 1) % digit.kinds.size();
+      choice[digit.chunk].buffers[digit.buffer] = digit.kinds[digit.now];
+      if (digit.now != 0) break;
+    }
+    if (i == digits.size()) return;
+  }
+}
+
+std::optional<Choice> Search::solve_programme(ProgrammeOptions options) {
+  Programme programme(evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link, options);
+  LinearProgramme& linear = programme.linear();
+  rounds_ += 2;
+  const Solution relaxed = solve(linear, {.relaxed = true});
+  if (relaxed.columns.empty()) return std::nullopt;
+  std::vector<std::pair<double, double>> bounds;
+  for (int column = 0; column < linear.columns(); ++column) {
+    bounds.emplace_back(linear.lower(column), linear.upper(column));
+    const double value = relaxed.columns[static_cast<std::size_t>(column)];
+    if (!linear.is_integer(column)) continue;
+    if (value < kWhole) linear.set_bounds(column, linear.lower(column), 0);
+    if (value > 1 - kWhole) linear.set_bounds(column, 1, linear.upper(column));
+  }
+  const milliseconds half = std::max(milliseconds(200), time_left() / 2);
+  Solution solution =
+      solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+  if (solution.columns.empty()) {
+    for (int column = 0; column < linear.columns(); ++column) {
+      const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
+      linear.set_bounds(column, lower, upper);
+    }
+    ++rounds_;
+    solution = solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+  }
+  return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
+}
+
+void Search::improve(Found& found, std::int64_t budget) {
+  int left = static_cast<int>(std::clamp<std::int64_t>(kImproveWork / moments_, 60, 3000));
+  const std::vector<ChunkSpace>& spaces = evaluator_.spaces();
+  bool better = true;
+  while (better && left > 0) {
+    const bool fits = found.evaluated.fits();
+    better = fits ? try_moves(moves_for_time(spaces, found.choice, found.evaluated), false, budget,
+                              left, found)
+                  : try_moves(moves_against_peak(spaces, found.choice, found.evaluated), true,
+                              budget, left, found);
+  }
+}
+
+bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget,
+                       int& left, Found& found) {
+  bool better = false;
+  for (const Move& move : moves) {
+    if (left <= 0) return better;
+    Choice choice = found.choice;
+    make(move, choice);
+    if (choice == found.choice) continue;
+    --left;
+    Found next = look_at(std::move(choice), budget);
+    if (!next.evaluated.better_than(found.evaluated)) continue;
+    found = std::move(next);
+    better = true;
+    if (first_only) return true;
+  }
+  return better;
+}
+
+}  // namespace spillway

@@ -1,0 +1,69 @@
+/// The search for the best choice under a budget: relaxed programme, programme, small changes. All
+/// that it finds has been simulated.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/planner_evaluate.hpp"
+#include "plan/planner_moves.hpp"
+#include "plan/programme.hpp"
+#include "spillway/plan/planner.hpp"
+
+namespace spillway {
+
+/// A choice and what the simulator says of it.
+struct Found {
+  Choice choice;
+  Evaluated evaluated;
+};
+
+class Search {
+ public:
+  /// Keeps references to the profile, the options and the rules, which are translated.
+  Search(const Profile& profile, const Rules& rules, const PlannerOptions& options);
+
+  [[nodiscard]] Evaluator& evaluator() { return evaluator_; }
+  [[nodiscard]] const Evaluator& evaluator() const { return evaluator_; }
+
+  /// No step that stays within `budget` is faster; empty: none stays within it.
+  [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget);
+  /// No step that takes at most `most_ns` needs less memory; empty: none is so fast.
+  [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns);
+  /// The best that was found; it may not fit. Not worse than the `known` ones.
+  [[nodiscard]] Found best(std::int64_t budget, const std::vector<Choice>& known = {});
+  /// The one with the least memory that was found, whatever the time.
+  [[nodiscard]] const Found& smallest();
+
+  /// How often programmes were solved.
+  [[nodiscard]] int rounds() const { return rounds_; }
+  [[nodiscard]] std::chrono::milliseconds elapsed() const;
+
+ private:
+  [[nodiscard]] std::chrono::milliseconds time_left() const;
+  void say(const std::string& text) const;
+  [[nodiscard]] Found look_at(Choice choice, std::int64_t budget);
+  void take_if_better(Choice choice, std::int64_t budget, Found& best);
+  [[nodiscard]] Choice everywhere(ActionKind kind) const;
+  [[nodiscard]] bool can_try_all() const;
+  void try_all(std::int64_t budget, Found& best);
+  [[nodiscard]] std::optional<Choice> solve_programme(ProgrammeOptions options);
+  void improve(Found& found, std::int64_t budget);
+  bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
+                 Found& found);
+
+  const Profile& profile_;
+  const PlannerOptions& options_;
+  std::optional<std::int64_t> host_;
+  Evaluator evaluator_;
+  Slots slots_;
+  std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
+  std::optional<Found> smallest_;
+  int rounds_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace spillway

@@ -1,0 +1,124 @@
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "plan/highs.hpp"
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr double kInfinity = LinearProgramme::kUnbounded;
+
+/// The most value of things that weigh 3, 4, 5, 6 and are worth 4, 5, 6, 8 below a weight of 10.
+LinearProgramme knapsack() {
+  LinearProgramme programme;
+  const std::vector<double> weights = {3, 4, 5, 6};
+  const std::vector<double> worth = {4, 5, 6, 8};
+  std::vector<LinearProgramme::Term> terms;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    terms.push_back({programme.add_binary(-worth[i]), weights[i]});
+  }
+  programme.add_row(-kInfinity, 10, terms);
+  return programme;
+}
+
+/// Many things of almost equal worth per weight, which take long to prove.
+LinearProgramme hard_knapsacks() {
+  LinearProgramme programme;
+  std::vector<std::vector<LinearProgramme::Term>> rows(12);
+  unsigned state = 1;
+  for (int i = 0; i < 120; ++i) {
+    double sum = 0;
+    std::vector<double> weights;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      state = state * 1664525U + 1013904223U;
+      weights.push_back(100 + (state >> 16U) % 900);
+      sum += weights.back();
+    }
+    const int column = programme.add_binary(-sum / 12 - 50);
+    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].push_back({column, weights[row]});
+  }
+  for (const auto& terms : rows) programme.add_row(-kInfinity, 30000, terms);
+  return programme;
+}
+
+TEST(HighsTest, FindsTheBestWholeNumbers) {
+  const Solution solution = solve(knapsack(), {.gap = 0});
+  EXPECT_EQ(solution.status, SolveStatus::kOptimal);
+  EXPECT_NEAR(solution.objective, -13, 1e-6);
+  EXPECT_NEAR(solution.bound, -13, 1e-6);
+  ASSERT_EQ(solution.columns.size(), 4U);
+  EXPECT_NEAR(solution.columns[1], 1, 1e-6);
+  EXPECT_NEAR(solution.columns[3], 1, 1e-6);
+}
+
+TEST(HighsTest, GivesTheRelaxationAsABound) {
+  const Solution solution = solve(knapsack(), {.relaxed = true});
+  EXPECT_EQ(solution.status, SolveStatus::kOptimal);
+  EXPECT_NEAR(solution.bound, -4 - 8 - 1.25, 1e-6);
+}
+
+TEST(HighsTest, TellsWhatHasNoSolution) {
+  LinearProgramme programme = knapsack();
+  programme.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
+  for (const bool relaxed : {false, true}) {
+    const Solution solution = solve(programme, {.relaxed = relaxed});
+    EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
+    EXPECT_TRUE(solution.columns.empty());
+  }
+}
+
+TEST(HighsTest, StopsAtALimitWithWhatItHasAndABound) {
+  const Solution solution = solve(hard_knapsacks(), {.gap = 0, .node_limit = 1});
+  EXPECT_EQ(solution.status, SolveStatus::kStopped);
+  ASSERT_FALSE(solution.columns.empty());
+  EXPECT_LT(solution.bound, solution.objective);
+}
+
+TEST(HighsTest, StopsWhenTimeIsUp) {
+  const Solution solution =
+      solve(hard_knapsacks(), {.gap = 0, .time_limit = std::chrono::milliseconds(1)});
+  EXPECT_EQ(solution.status, SolveStatus::kStopped);
+}
+
+TEST(HighsTest, BeginsWithAGivenSolution) {
+  const Solution found = solve(hard_knapsacks(), {.gap = 0, .node_limit = 50});
+  ASSERT_FALSE(found.columns.empty());
+  const Solution again =
+      solve(hard_knapsacks(), {.gap = 0, .node_limit = 0, .start = found.columns});
+  ASSERT_FALSE(again.columns.empty());
+  EXPECT_LE(again.objective, found.objective + 1e-6);
+}
+
+TEST(HighsTest, AddsUpTermsOfOneColumn) {
+  LinearProgramme programme;
+  const int column = programme.add_column(0, 10, -1);
+  programme.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
+  EXPECT_NEAR(solve(programme, {}).objective, -2, 1e-6);
+}
+
+TEST(HighsTest, ChangedBoundsHold) {
+  LinearProgramme programme = knapsack();
+  programme.set_bounds(3, 0, 0);
+  EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -11, 1e-6);
+  programme.set_row_bounds(0, -kInfinity, 12);
+  EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -15, 1e-6);
+}
+
+TEST(HighsTest, SaysTheSameOnEveryThread) {
+  const Solution here = solve(hard_knapsacks(), {.node_limit = 20});
+  Solution there;
+  std::thread([&there] { there = solve(hard_knapsacks(), {.node_limit = 20}); }).join();
+  EXPECT_EQ(here.columns, there.columns);
+  EXPECT_EQ(here.bound, there.bound);
+}
+
+TEST(HighsTest, RefusesAProgrammeThatIsNone) {
+  LinearProgramme programme;
+  programme.add_column(0, kInfinity, -1);
+  EXPECT_THROW((void)solve(programme, {}), Error);
+}
+
+}  // namespace
+}  // namespace spillway
