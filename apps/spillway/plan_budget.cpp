@@ -41,7 +41,7 @@ std::string seconds(std::chrono::milliseconds time) {
 std::string how_it_was_planned(const PlannedStep& planned) {
   return "planned in " + seconds(planned.time) + ", " + std::to_string(planned.rounds) +
          (planned.rounds == 1 ? " round" : " rounds") +
-         (planned.proven ? "" : "; the time was up before the plan was proven to be the best one") +
+         (planned.proven ? "" : "; not proven to be as near to the best plan as was asked for") +
          "\n";
 }
 

@@ -28,7 +28,7 @@ int run_profile(const ProfileOptions& options) {
             << " if all were kept; forward " << milliseconds(chunk.forward_ns) << ", backward "
             << milliseconds(chunk.backward_ns) << "\n"
             << "next: spillway plan --profile " << options.out
-            << " --rules RULES.toml --out plan.json\n";
+            << " --budget 33% --out plan.json\n";
   return 0;
 }
 

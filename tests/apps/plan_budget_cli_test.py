@@ -7,18 +7,23 @@ import unittest
 from xml.etree import ElementTree
 
 from plan_files import MIB, OnFiles, profile, timed
-from program import run
+from program import run, run_on_a_terminal
 
 INFEASIBLE = 3
 BASE = 36 * MIB  # Buffers of 1 to 8 MiB, all kept.
 
 
-class ForABudget(OnFiles):
+class Planned(OnFiles):
     def setUp(self):
         super().setUp()
         self.profile = self.write("timed.json", json.dumps(timed(profile(4))))
         self.out = self.folder / "plan.json"
+        said = run("spillway", "plan", "--profile", self.profile, "--budget", "20 MiB").stderr
+        if "the planner needs the HiGHS solver" in said:
+            self.skipTest("built without HiGHS")
 
+
+class ForABudget(Planned):
     def plan(self, *words):
         """What was printed, what was said of the work, and the plan."""
         result = run("spillway", "plan", "--profile", self.profile, "--out", str(self.out), *words)
@@ -79,16 +84,17 @@ class ForABudget(OnFiles):
         self.assertRegex(result.stderr, r"error: \[plan\] .*1\.0 MiB")
         self.assertFalse(self.out.exists())
 
+    def test_draws_what_it_does_over_itself_on_a_terminal(self):
+        code, text = run_on_a_terminal("spillway", "plan", "--profile", self.profile, "--budget", "20 MiB")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"^(\rplanning: [^\r\n]+)+\r +\r$")
+
     def test_wants_a_profile_with_times(self):
         untimed = self.write("untimed.json", json.dumps(profile(4)))
         self.assertIn("timeline", self.refused(1, "plan", "--profile", untimed, "--budget", "20 MiB"))
 
 
-class Curve(OnFiles):
-    def setUp(self):
-        super().setUp()
-        self.profile = self.write("timed.json", json.dumps(timed(profile(4))))
-
+class Curve(Planned):
     def test_is_a_table_json_and_a_picture(self):
         out, svg = self.folder / "curve.json", self.folder / "curve.svg"
         result = run("spillway", "plan", "--profile", self.profile, "--curve", "--budgets", "1MiB,50%,30 MiB,100%",
