@@ -13,15 +13,16 @@ build: setup ## Build everything; programs are in build/release/bin
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: build ## Set up, build, and train a small transformer without and with Spillway
+demo: build ## Set up, build, and train a small transformer within a third of its memory
 	@scripts/demo.sh
 
 test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
 	@scripts/test.sh release tsan asan
 
-bench: build ## Measure transfers beside plain copies, and steps without and with a session, in C++ and in Python
+bench: build ## Measure transfers beside plain copies, and steps without and with a session or a budget, in C++ and in Python
 	@build/release/bin/bench_transfer
 	@build/release/bin/bench_layers
+	@build/release/bin/bench_budget
 	@scripts/python_package.sh
 	@$${SPILLWAY_VENV:-.venv}/bin/python bench/python/layers.py
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The demonstration behind `make demo`: what this machine can do, a small transformer trained on its best device without
-# and with Spillway, and the plan that was carried out.
+# Spillway and within a third of the memory, the plan that was carried out, and what other budgets would cost.
 # usage: scripts/demo.sh        (after `make build`; writes its report below build/demo)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 spillway=build/release/bin/spillway
 report=build/demo
-rules=examples/rules/demo.toml
+budget=33%
 heading() { printf '\n==== %s\n' "$*"; }
 
 [ -x "$spillway" ] || {
@@ -26,20 +26,24 @@ if grep -q '"device": "cuda' "$report/doctor.json"; then
   model=(--layers 8 --hidden 2048 --heads 16 --ffn 5632 --tokens 8192 --vocabulary 32000)
 fi
 
-heading "a small transformer without and with Spillway (spillway train --compare --rules $rules)"
-"$spillway" train --compare --rules "$rules" --steps 10 "${model[@]}" --out "$report/train"
+heading "a small transformer within a third of its memory (spillway train --compare --budget $budget)"
+"$spillway" train --compare --budget "$budget" --steps 10 "${model[@]}" --out "$report/train"
 
-heading "the plan that was carried out (spillway plan, spillway explain)"
-"$spillway" plan --profile "$report/train/profile.json" --rules "$rules" --out "$report/plan.json" >/dev/null
-"$spillway" explain "$report/plan.json" --profile "$report/train/profile.json"
+heading "the plan that was carried out (spillway explain)"
+"$spillway" explain "$report/train/plan.json" --profile "$report/train/profile.json"
+
+heading "what other budgets would cost (spillway plan --curve)"
+"$spillway" plan --profile "$report/train/profile.json" --curve --time-limit 2 \
+  --out "$report/curve.json" --svg "$report/curve.svg"
 
 heading "that plan from a file, from the first step on (spillway train --plan)"
-"$spillway" train --plan "$report/plan.json" --steps 3 "${model[@]}"
+"$spillway" train --plan "$report/train/plan.json" --steps 3 "${model[@]}"
 
 heading "report"
 echo "$report/doctor.json           this machine"
-echo "$report/train/report.txt      peaks, times, bits, and what was moved where"
+echo "$report/train/report.txt      budget, peaks and times, predicted and measured, bits, and what was moved where"
 echo "$report/train/train.json      the same for programs"
 echo "$report/train/profile.json    what the first step showed"
-echo "$report/plan.json             what was made of it"
+echo "$report/train/plan.json       what was made of it"
+echo "$report/curve.svg             what other budgets would cost; curve.json for programs"
 echo "The measurements, on a GPU where there is one: make bench"

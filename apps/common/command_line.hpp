@@ -9,6 +9,7 @@
 namespace spillway::app {
 
 inline constexpr int kUsageError = 2;
+inline constexpr int kInfeasible = 3;  ///< No plan fits.
 
 /// What the chosen command does; set by its callback, run after the whole line was read.
 using Action = std::function<int()>;

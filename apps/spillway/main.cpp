@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 
 #include "common/command_line.hpp"
+#include "diff.hpp"
 #include "doctor.hpp"
 #include "explain.hpp"
 #include "plan.hpp"
 #include "profile.hpp"
+#include "spillway/core/error.hpp"
 #include "train.hpp"
 
 namespace {
@@ -26,8 +28,9 @@ constexpr const char* kFooter =
     "  spillway doctor --json           the same for scripts\n"
     "  spillway train --compare         a small model without and with Spillway, bit for bit\n"
     "  spillway profile --out p.json    what one recorded step of it shows\n"
-    "  spillway plan --profile p.json --rules r.toml --out plan.json\n"
+    "  spillway plan --profile p.json --budget 8GiB --out plan.json\n"
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
+    "  spillway diff a.json b.json      what differs between two plans\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
@@ -46,6 +49,7 @@ int run(int argc, char** argv) {
   spillway::app::add_doctor(app, action);
   spillway::app::add_plan(app, action);
   spillway::app::add_explain(app, action);
+  spillway::app::add_diff(app, action);
   spillway::app::add_profile(app, action);
   spillway::app::add_train(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
@@ -57,6 +61,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const spillway::PlanInfeasible& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return spillway::app::kInfeasible;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;

@@ -1,4 +1,4 @@
-/// `spillway plan`: a profile and rules in, a plan out.
+/// `spillway plan`: a profile and a budget or rules in, a plan out.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -27,8 +27,7 @@ int run_profile(const ProfileOptions& options) {
             << chunk.sites.size() << " saved tensors, " << to_string(chunk.theoretical_peak)
             << " if all were kept; forward " << milliseconds(chunk.forward_ns) << ", backward "
             << milliseconds(chunk.backward_ns) << "\n"
-            << "next: spillway plan --profile " << options.out
-            << " --rules RULES.toml --out plan.json\n";
+            << "next: spillway plan --profile " << options.out << " --budget 33% --out plan.json\n";
   return 0;
 }
 

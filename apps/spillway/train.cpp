@@ -10,6 +10,7 @@ namespace {
 constexpr const char* kExamples =
     "\nExamples:\n"
     "  spillway train --compare                        without and with Spillway, bit for bit\n"
+    "  spillway train --compare --budget 33%           within a third of the memory\n"
     "  spillway train --compare --rules memory.toml    by rules of yours\n"
     "  spillway train --compare --rules examples/rules/full-recompute.toml --verify-every 4\n"
     "  spillway train --plan plan.json                 by a plan made earlier, from the first "
@@ -30,8 +31,15 @@ void add_train(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->type_name("N");
   command
-      ->add_option("--rules", options->rules,
-                   "The rules (TOML; default: all layers but the last are offloaded)")
+      ->add_option("--budget", options->budget,
+                   "The most device memory of a step, above what is there before it: 8GiB, 33% of "
+                   "what it has with everything kept, or auto for what is free")
+      ->type_name("SIZE");
+  command
+      ->add_option(
+          "--rules", options->rules,
+          "The rules (TOML; default: all layers but the last are offloaded); with --budget "
+          "they pin what they match")
       ->type_name("FILE");
   command->add_option("--plan", options->plan, "A plan made earlier (JSON); wins over rules")
       ->type_name("FILE");

@@ -11,24 +11,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Steps that tell nothing about the others: libraries start, and the session records.
-constexpr std::size_t kWarmUp = 2;
-
 /// Of forward and backward, in ms; nothing if there are too few steps.
-std::optional<double> median_time(const TrainingRun& run) {
+std::optional<double> median_time(const TrainingRun& run, std::size_t warm_up) {
   std::vector<double> times;
-  for (std::size_t i = kWarmUp; i < run.steps.size(); ++i) {
+  for (std::size_t i = warm_up; i < run.steps.size(); ++i) {
     times.push_back(run.steps[i].milliseconds);
   }
   if (times.empty()) return std::nullopt;
   return spread_of(times).median;
 }
 
-/// The allocator's, of the steps after the warm-up.
-Bytes device_peak(const TrainingRun& run) {
+/// What steps after the warm-up had allocated at most, above what was there before them.
+Bytes step_peak(const TrainingRun& run, std::size_t warm_up) {
   Bytes peak;
-  for (std::size_t i = std::min(kWarmUp, run.steps.size() - 1); i < run.steps.size(); ++i) {
-    peak = std::max(peak, run.steps[i].peak);
+  for (std::size_t i = std::min(warm_up, run.steps.size() - 1); i < run.steps.size(); ++i) {
+    peak = std::max(peak, run.steps[i].peak - run.steps[i].before);
   }
   return peak;
 }
@@ -37,10 +34,30 @@ double last_loss(const TrainingRun& run) { return run.steps.back().loss.item<dou
 
 std::optional<double> ratio(const TrainFigures& figures) {
   if (!figures.without) return std::nullopt;
-  const auto without = median_time(*figures.without);
-  const auto with = median_time(figures.with);
+  const auto without = median_time(*figures.without, figures.warm_up);
+  const auto with = median_time(figures.with, figures.warm_up);
   if (!without || !with) return std::nullopt;
   return *with / *without;
+}
+
+/// What the planner said of its plan; nothing of plans by rules.
+struct Predicted {
+  Bytes budget;
+  Bytes peak;
+  double step_ms = 0;
+  double base_ms = 0;
+  double bound_ms = 0;
+};
+
+std::optional<Predicted> predicted(const TrainFigures& figures) {
+  if (figures.plan == nullptr || !figures.plan->budget) return std::nullopt;
+  const Plan& plan = *figures.plan;
+  const auto milliseconds = [](const std::optional<std::int64_t>& ns) {
+    return static_cast<double>(ns.value_or(0)) / 1e6;
+  };
+  return Predicted{*plan.budget, plan.predicted_peak.value_or(Bytes()),
+                   milliseconds(plan.predicted_step_ns), milliseconds(plan.base_step_ns),
+                   milliseconds(plan.bound_step_ns)};
 }
 
 std::string fallbacks_of(const SessionReport& report) {
@@ -58,43 +75,92 @@ std::string bits_line(const Comparison& comparison, std::size_t steps) {
          " differ, first: " + comparison.first + ")\n";
 }
 
+std::string budget_line(const TrainFigures& figures, const Predicted& planned) {
+  const Bytes peak = step_peak(figures.with, figures.warm_up);
+  return std::string("within the budget: ") + (peak <= planned.budget ? "yes" : "no") + " (" +
+         to_string(peak) + " of " + to_string(planned.budget) + ", " +
+         std::to_string(figures.with.steps.size() -
+                        std::min(figures.warm_up, figures.with.steps.size())) +
+         " steps)\n";
+}
+
+/// Rows of "without", "with" and, where a planner was at work, "predicted".
+class FiguresTable {
+ public:
+  explicit FiguresTable(const TrainFigures& figures)
+      : figures_(figures), planned_(predicted(figures)), table_(columns(planned_.has_value())) {}
+
+  void add(std::string name, std::string without, std::string with, std::string planned = "") {
+    table_.add(planned_ ? std::vector{std::move(name), std::move(without), std::move(with),
+                                      std::move(planned)}
+                        : std::vector{std::move(name), std::move(without), std::move(with)});
+  }
+
+  void add_memory() {
+    const auto peak = [this](const TrainingRun& run) {
+      return to_string(step_peak(run, figures_.warm_up));
+    };
+    if (planned_) add("budget", "", to_string(planned_->budget));
+    add("peak of a step", of_base(peak), peak(figures_.with),
+        planned_ ? to_string(planned_->peak) : "");
+    add("saved for backward, peak", to_string(figures_.report.saved_peak_without),
+        to_string(figures_.report.saved_peak_with));
+  }
+
+  void add_times() {
+    const auto time = [this](const TrainingRun& run) {
+      const auto found = median_time(run, figures_.warm_up);
+      return found ? fixed(*found, 1) + " ms" : std::string("-");
+    };
+    const auto times = ratio(figures_);
+    add("step (forward and backward)", of_base(time), time(figures_.with),
+        planned_ ? fixed(planned_->step_ms, 1) + " ms" : "");
+    add("step time ratio", "", times ? fixed(*times, 3) + " x" : "-",
+        planned_ ? fixed(planned_->step_ms / planned_->base_ms, 3) + " x" : "");
+    if (planned_) {
+      add("bound of any plan", "", "", fixed(planned_->bound_ms / planned_->base_ms, 3) + " x");
+    }
+  }
+
+  template <typename Text>
+  [[nodiscard]] std::string of_base(const Text& text) const {
+    return figures_.without ? text(*figures_.without) : std::string("-");
+  }
+
+  [[nodiscard]] std::string text() const { return table_.text(2); }
+
+ private:
+  static std::vector<TextTable::Column> columns(bool planned) {
+    using Align = TextTable::Align;
+    std::vector<TextTable::Column> made = {
+        {"", Align::kLeft}, {"without", Align::kRight}, {"with", Align::kRight}};
+    if (planned) made.push_back({"predicted", Align::kRight});
+    return made;
+  }
+
+  const TrainFigures& figures_;
+  std::optional<Predicted> planned_;
+  TextTable table_;
+};
+
 }  // namespace
 
 std::string to_text(const TrainFigures& figures) {
-  using Align = TextTable::Align;
   const SessionReport& report = figures.report;
-  TextTable table({{"", Align::kLeft}, {"without", Align::kRight}, {"with", Align::kRight}});
-  const auto of_base = [&](const auto& text) {
-    return figures.without ? text(*figures.without) : std::string("-");
-  };
-  const auto time = [](const TrainingRun& run) {
-    const auto found = median_time(run);
-    return found ? fixed(*found, 1) + " ms" : std::string("-");
-  };
+  FiguresTable table(figures);
+  table.add_memory();
+  table.add_times();
   const auto loss = [](const TrainingRun& run) { return fixed(last_loss(run), 4); };
-  if (figures.on_gpu) {
-    const auto peak = [](const TrainingRun& run) { return to_string(device_peak(run)); };
-    table.add({"device peak", of_base(peak), peak(figures.with)});
-  }
-  table.add({"saved for backward, peak", to_string(report.saved_peak_without),
-             to_string(report.saved_peak_with)});
-  table.add({"step (forward and backward)", of_base(time), time(figures.with)});
-  const auto times = ratio(figures);
-  table.add({"step time ratio", "", times ? fixed(*times, 3) + " x" : "-"});
-  table.add({"loss of the last step", of_base(loss), loss(figures.with)});
-  table.add({"moved out, back in a step", "",
-             to_string(report.bytes_out) + ", " + to_string(report.bytes_back)});
-  table.add({"recomputed in a step", "",
-             to_string(report.bytes_remade) + " by " + std::to_string(report.repeated_calls) +
-                 " operators"});
-  table.add({"steps that recorded", "", std::to_string(report.recorded_steps)});
-  table.add({"fallbacks", "", fallbacks_of(report)});
-  std::string text = table.text(2);
-  if (!figures.on_gpu) {
-    text +=
-        "On the CPU, whose allocator keeps no statistics, the peak is that of the buffers the\n"
-        "session manages: as they were, and as if all were kept.\n";
-  }
+  table.add("loss of the last step", table.of_base(loss), loss(figures.with));
+  table.add("moved out, back in a step", "",
+            to_string(report.bytes_out) + ", " + to_string(report.bytes_back));
+  table.add("recomputed in a step", "",
+            to_string(report.bytes_remade) + " by " + std::to_string(report.repeated_calls) +
+                " operators");
+  table.add("steps that recorded", "", std::to_string(report.recorded_steps));
+  table.add("fallbacks", "", fallbacks_of(report));
+  std::string text = table.text();
+  if (const auto planned = predicted(figures)) text += budget_line(figures, *planned);
   if (figures.comparison) text += bits_line(*figures.comparison, figures.with.steps.size());
   return text;
 }
@@ -102,8 +168,8 @@ std::string to_text(const TrainFigures& figures) {
 Json to_json(const TrainFigures& figures) {
   const auto run = [&](const TrainingRun& each) {
     Json json;
-    if (const auto time = median_time(each)) json["step_ms"] = *time;
-    if (figures.on_gpu) json["device_peak"] = device_peak(each).count();
+    if (const auto time = median_time(each, figures.warm_up)) json["step_ms"] = *time;
+    json["step_peak"] = step_peak(each, figures.warm_up).count();
     json["losses"] = Json::array();
     json["milliseconds"] = Json::array();
     for (const TrainingStep& step : each.steps) {
@@ -118,6 +184,13 @@ Json to_json(const TrainFigures& figures) {
   if (figures.without) json["without"] = run(*figures.without);
   json["with"] = run(figures.with);
   if (const auto times = ratio(figures)) json["step_time_ratio"] = *times;
+  if (const auto planned = predicted(figures)) {
+    json["predicted"] = {{"budget", planned->budget.count()},
+                         {"step_peak", planned->peak.count()},
+                         {"step_ms", planned->step_ms},
+                         {"base_ms", planned->base_ms},
+                         {"bound_ms", planned->bound_ms}};
+  }
   if (figures.comparison) {
     json["bits_equal"] = figures.comparison->equal();
     json["losses_compared"] = figures.comparison->losses;

@@ -1,6 +1,7 @@
 /// What `spillway train` found, as a table and as JSON.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -12,14 +13,16 @@ namespace spillway::app {
 
 struct TrainFigures {
   std::string model;  ///< In words.
-  bool on_gpu = false;
   std::optional<TrainingRun> without;
   TrainingRun with;
+  /// Steps that tell nothing about the others: libraries start, the session records and plans.
+  std::size_t warm_up = 2;
+  std::shared_ptr<const Plan> plan;  ///< The one carried out; may be null.
   SessionReport report;
   std::optional<Comparison> comparison;
 };
 
-/// Peaks, times, ratio, "bits equal: yes".
+/// Peaks, times, ratio, with a budget also what was predicted, "bits equal: yes".
 [[nodiscard]] std::string to_text(const TrainFigures& figures);
 /// Schema "spillway.train/1".
 [[nodiscard]] nlohmann::ordered_json to_json(const TrainFigures& figures);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "common/budget_text.hpp"
 #include "common/files.hpp"
 #include "common/progress.hpp"
 #include "common/text_table.hpp"
@@ -23,12 +24,23 @@ name = "everything else"
 action = "offload"
 )";
 
+Budget budget_of(const std::string& text) {
+  if (text == "auto") return Budget::automatic();
+  const BudgetText budget = parse_budget(text);
+  if (const auto* bytes = std::get_if<Bytes>(&budget)) return *bytes;
+  return Budget::share(std::get<Share>(budget).value);
+}
+
 SessionOptions options_of(const TrainOptions& options, const LlamaShape& shape) {
   SessionOptions session = session_options(shape);
+  if (!options.budget.empty()) {
+    session.budget = budget_of(options.budget);
+    session.plan_in_background = false;  // So that few steps are enough to see what it does.
+  }
   if (!options.plan.empty()) session.plan = load_plan(options.plan);
   if (!options.rules.empty()) {
     session.rules = load_rules(options.rules);
-  } else if (options.plan.empty()) {
+  } else if (options.plan.empty() && options.budget.empty()) {
     session.rules = parse_rules(kDefaultRules, "spillway train's own rules");
   }
   return session;
@@ -49,21 +61,32 @@ struct Care {
   int verify_every = 0;  // Steps; 0: never.
 };
 
-TrainingRun train(Trainer& trainer, Session* session, int steps, const Care& care) {
+struct Trained {
+  TrainingRun run;
+  int settled = 0;  // After so many steps the plan was the one that it stayed.
+};
+
+Trained train(Trainer& trainer, Session* session, int steps, const Care& care) {
   Progress progress(std::cerr, errors_go_to_a_terminal(),
                     session == nullptr ? "without Spillway" : "with Spillway   ", steps);
-  TrainingRun run;
+  Trained trained;
+  TrainingRun& run = trained.run;
+  std::shared_ptr<const Plan> plan;
   for (int i = 0; i < steps; ++i) {
     const bool verify = care.verify_every > 0 && (i + 1) % care.verify_every == 0;
     if (session != nullptr && verify) session->verify_next_step();
     run.steps.push_back(trainer.step(session));
+    if (session != nullptr && session->plan() != plan) {
+      plan = session->plan();
+      trained.settled = i + 1;
+    }
     const bool keep = i >= steps - care.kept;
     run.gradients.push_back(keep ? trainer.gradients() : std::vector<at::Tensor>());
     const TrainingStep& step = run.steps.back();
     progress.update(i + 1, "loss " + fixed(step.loss.item<double>(), 4) + ", " +
                                fixed(step.milliseconds, 1) + " ms");
   }
-  return run;
+  return trained;
 }
 
 void write_all(const std::string& folder, const TrainFigures& figures, const Session& session) {
@@ -87,17 +110,20 @@ int run_train(const TrainOptions& options) {
   std::optional<DeterministicAlgorithms> deterministic;
   if (options.compare) deterministic.emplace();
   TrainFigures figures;
-  figures.on_gpu = shape.device.is_cuda();
   Care care{0, options.verify_every};
   if (options.compare) {
     Trainer trainer(shape);
     care.kept = steps_to_keep(trainer.model(), options.steps);
-    figures.without = train(trainer, nullptr, options.steps, care);
+    figures.without = train(trainer, nullptr, options.steps, care).run;
   }
   Trainer trainer(shape);
   session.register_model(trainer.model());
   figures.model = describe(trainer.model());
-  figures.with = train(trainer, &session, options.steps, care);
+  Trained trained = train(trainer, &session, options.steps, care);
+  figures.with = std::move(trained.run);
+  // The first step under a new plan also proves what it recomputes.
+  figures.warm_up = std::max(figures.warm_up, static_cast<std::size_t>(trained.settled) + 1);
+  figures.plan = session.plan();
   figures.report = session.report();
   if (figures.without) {
     figures.comparison = compare(*figures.without, figures.with, trainer.model().parameter_names());

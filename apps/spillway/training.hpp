@@ -30,6 +30,7 @@ struct ModelOptions {
 struct TrainOptions {
   ModelOptions model;
   int steps = 12;
+  std::string budget;  ///< "8GiB", "33%", "auto"; empty: by plan or rules.
   std::string rules;
   std::string plan;
   bool compare = false;

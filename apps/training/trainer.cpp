@@ -16,6 +16,9 @@ Trainer::Trainer(const LlamaShape& shape)
     : model_(shape),
       optimizer_(model_.parameters(), torch::optim::AdamWOptions(1e-3)),
       successor_(static_cast<std::size_t>(shape.vocabulary)) {
+  for (const at::Tensor& parameter : model_.parameters()) {
+    parameter.mutable_grad() = at::zeros_like(parameter);
+  }
   std::iota(successor_.begin(), successor_.end(), 0);
   std::mt19937_64 random(shape.seed);
   for (std::size_t i = successor_.size() - 1; i > 0; --i) {

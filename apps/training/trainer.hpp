@@ -19,6 +19,7 @@ struct TrainingStep {
 };
 
 /// Every trainer of one shape and seed does the same to the bit, under deterministic algorithms.
+/// Gradients are there from the start, so that the first step allocates no more than the others.
 class Trainer {
  public:
   /// Errors: as Llama.

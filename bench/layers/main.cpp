@@ -11,7 +11,6 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <CLI/CLI.hpp>
 
 #include "checkpoint.hpp"
@@ -21,6 +20,7 @@
 #include "step_trace.hpp"
 #include "support/training_program.hpp"
 #include "training/device_memory.hpp"
+#include "training/measured_model.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -58,76 +58,73 @@ struct Outcome {
   LinkSpeed link;
 };
 
-at::Tensor random_tokens(const LlamaShape& shape) {
-  return at::randint(shape.vocabulary, {1, shape.tokens},
-                     at::TensorOptions().device(shape.device).dtype(at::kLong));
-}
+double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
 
 class Bench {
  public:
   /// `window`: the two windows of a session; as they are by default if nothing is given.
   Bench(LlamaShape shape, int repeats, bool explain, std::optional<Bytes> window)
-      : repeats_(repeats),
-        explain_(explain),
-        window_(window),
-        model_(shape),
-        tokens_(random_tokens(shape)) {}
+      : repeats_(repeats), explain_(explain), window_(window), measured_(shape) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
   /// both. Traces of two more steps go to the folder `traces`, unless it is empty.
   Outcome run(const Row& row, const std::filesystem::path& traces) {
     Session session(options_of(row));
-    session.register_model(model_);
+    session.register_model(measured_.model());
     Outcome outcome;
     constexpr int kWarmUp = 3;
     for (int i = 0; i < repeats_ + kWarmUp; ++i) {
-      const double base = step(nullptr).milliseconds;
-      const Measured measured = step(&session);
+      const double base = measured_.step(nullptr).milliseconds;
+      const app::MeasuredStep measured = measured_.step(&session);
       if (i == 0) outcome.first_step = measured.milliseconds / base;
       if (i < kWarmUp) continue;
       outcome.base.push_back(base);
       outcome.milliseconds.push_back(measured.milliseconds);
       outcome.ratios.push_back(measured.milliseconds / base);
-      outcome.peak = measured.peak;
+      outcome.peak = in_gib(measured.peak);
     }
     outcome.report = session.report();
     outcome.link = session.profile()->link;
     if (!traces.empty()) trace(session, traces / row.id);
-    outcome.different = count_different(session);
+    outcome.different = measured_.count_different(session);
     if (explain_) std::cerr << explain(*session.plan(), session.profile().get()) << '\n';
     return outcome;
   }
 
   /// The same model, every layer checkpointed, without a session.
   Outcome run_checkpointed() {
+    const auto checkpointed = [](const Llama& model, const at::Tensor& tokens) {
+      return checkpointed_loss(model, tokens, tokens);
+    };
     Outcome outcome;
     for (int i = 0; i < repeats_ + 1; ++i) {
-      const double base = step(nullptr).milliseconds;
-      const Measured measured = step(nullptr, true);
+      const double base = measured_.step(nullptr).milliseconds;
+      const app::MeasuredStep measured = measured_.step(nullptr, checkpointed);
       if (i == 0) continue;
       outcome.base.push_back(base);
       outcome.milliseconds.push_back(measured.milliseconds);
       outcome.ratios.push_back(measured.milliseconds / base);
-      outcome.peak = measured.peak;
+      outcome.peak = in_gib(measured.peak);
     }
     return outcome;
   }
 
   /// The peak without a session, in GiB.
-  double base_peak() { return step(nullptr).peak; }
+  double base_peak() { return in_gib(measured_.step(nullptr).peak); }
 
   /// Forward and backward without a session, in milliseconds: medians.
   std::pair<double, double> base_parts() {
+    const at::Tensor& tokens = measured_.tokens();
     std::vector<double> forward;
     std::vector<double> backward;
     for (int i = 0; i < repeats_; ++i) {
-      app::wait_for_device(tokens_.device());
+      app::wait_for_device(tokens.device());
       const auto begin = std::chrono::steady_clock::now();
-      const at::Tensor loss = model_.loss(tokens_, tokens_);
-      app::wait_for_device(tokens_.device());
+      const at::Tensor loss = measured_.model().loss(tokens, tokens);
+      app::wait_for_device(tokens.device());
       const auto middle = std::chrono::steady_clock::now();
       loss.backward();
-      app::wait_for_device(tokens_.device());
+      app::wait_for_device(tokens.device());
       const auto end = std::chrono::steady_clock::now();
       forward.push_back(std::chrono::duration<double, std::milli>(middle - begin).count());
       backward.push_back(std::chrono::duration<double, std::milli>(end - middle).count());
@@ -136,16 +133,11 @@ class Bench {
   }
 
  private:
-  struct Measured {
-    double milliseconds = 0;
-    double peak = 0;
-  };
-
   [[nodiscard]] SessionOptions options_of(const Row& row) const {
     SessionOptions options;
     options.rules = parse_rules(row.rules, row.id + ".toml");
-    options.device = tokens_.device();
-    if (tokens_.is_cuda()) options.prepare = 24_GiB;
+    options.device = measured_.tokens().device();
+    if (measured_.tokens().is_cuda()) options.prepare = 24_GiB;
     options.in_flight = window_.value_or(options.in_flight);
     options.ahead = window_.value_or(options.ahead);
     options.time_waits_every = 4;  // So that a warm step is among them.
@@ -155,63 +147,16 @@ class Bench {
   void trace(Session& session, const std::filesystem::path& name) {
     const auto trace_to = [&](Session* used, const char* ending) {
       trace_step(
-          tokens_.device(), [&] { (void)step(used); }, name.string() + ending);
+          measured_.tokens().device(), [&] { (void)measured_.step(used); }, name.string() + ending);
     };
     trace_to(nullptr, "-without.json");
     trace_to(&session, "-with.json");
   }
 
-  at::Tensor forward(bool checkpointed) {
-    RECORD_USER_SCOPE("forward");
-    return checkpointed ? checkpointed_loss(model_, tokens_, tokens_)
-                        : model_.loss(tokens_, tokens_);
-  }
-
-  static void backward(const at::Tensor& loss) {
-    RECORD_USER_SCOPE("backward");
-    loss.backward();
-  }
-
-  Measured step(Session* session, bool checkpointed = false) {
-    for (const at::Tensor& parameter : model_.parameters()) {
-      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
-    }
-    const std::uint64_t before = app::start_measuring_memory(tokens_.device());
-    const auto begin = std::chrono::steady_clock::now();
-    {
-      std::optional<Step> scope;
-      if (session != nullptr) scope.emplace(session->step());
-      backward(forward(checkpointed));
-    }
-    app::wait_for_device(tokens_.device());
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    const std::uint64_t peak = app::peak_memory(tokens_.device());
-    return {time.count(), static_cast<double>(peak - before) / (1 << 30)};
-  }
-
-  /// How many gradients of a step with the session differ in a bit from those without: under
-  /// deterministic algorithms, which are slower and so not timed.
-  int count_different(Session& session) {
-    at::globalContext().setDeterministicAlgorithms(true, false);
-    (void)step(nullptr);
-    std::vector<at::Tensor> without;
-    for (const at::Tensor& parameter : model_.parameters()) {
-      without.push_back(parameter.grad().clone());
-    }
-    (void)step(&session);
-    at::globalContext().setDeterministicAlgorithms(false, false);
-    int different = 0;
-    for (std::size_t i = 0; i < without.size(); ++i) {
-      different += at::equal(without[i], model_.parameters()[i].grad()) ? 0 : 1;
-    }
-    return different;
-  }
-
   int repeats_;
   bool explain_;
   std::optional<Bytes> window_;
-  Llama model_;
-  at::Tensor tokens_;
+  app::MeasuredModel measured_;
 };
 
 std::vector<Row> rows(int layers, bool judge) {
@@ -276,20 +221,19 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
   const auto milliseconds = [](Nanoseconds time) {
     return static_cast<double>(time.count()) / 1e6;
   };
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); };
   figure.beside = {
       {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
       {"without", "ms", 1, app::spread_of(outcome.base)},
       {"peak", "GiB", 2, app::exactly(outcome.peak)},
       {"gradients that differ", "", 0, app::exactly(static_cast<double>(outcome.different))},
-      {"out", "GiB", 2, app::exactly(gib(outcome.report.bytes_out))},
-      {"back", "GiB", 2, app::exactly(gib(outcome.report.bytes_back))},
+      {"out", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_out))},
+      {"back", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_back))},
       {"late", "", 0, app::exactly(static_cast<double>(outcome.report.late_reloads))},
       {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
       {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
       {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
-      {"stayed", "GiB", 2, app::exactly(gib(outcome.report.stayed.bytes))},
-      {"recomputed", "GiB", 2, app::exactly(gib(outcome.report.bytes_remade))},
+      {"stayed", "GiB", 2, app::exactly(in_gib(outcome.report.stayed.bytes))},
+      {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_remade))},
       {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
       {"demoted", "", 0, app::exactly(static_cast<double>(outcome.report.demoted.size()))},
       {"first step", "x", 2, app::exactly(outcome.first_step)}};

@@ -7,7 +7,8 @@ there before it (weights, gradients). "gradients that differ" counts those that 
 session, the loss among them. The model keeps more than the one of bench/layers: its norms compute in float32 and save
 that, and the loss takes float32 logits. The rows that recompute have the limits of bench/layers. They repeat more
 operators here, since neither norms nor rotary positions are one operator; and the residual stream, which these norms
-do not save, is held for the replays instead. "host cost per saved tensor" is what a step of many small operators
+do not save, is held for the replays instead. Rows with a budget have a session that is given that and nothing else;
+what the planner predicted, and its lower bound for any plan, stand beside them. "host cost per saved tensor" is what a step of many small operators
 takes longer with a session that keeps everything, forward and backward, divided by the number of tensors that were
 saved.
 """
@@ -55,9 +56,11 @@ class Shape:
     least: str = "1 MiB"  # Smaller buffers stay.
     most: str = "128 MiB"  # Larger buffers are those of the MLP.
     window: str = "1 GiB"  # What may be on its way, out and back.
+    # And the step time over that without a session, at most: 2 % more than what is wanted in bench/budget.
+    budgets: tuple[tuple[str, float], ...] = (("14.4 GiB", 1.03), ("8 GiB", 1.05), ("3 GiB", 1.13))
 
 
-SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "512 KiB", "1 MiB")
+SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "512 KiB", "1 MiB", (("60 %", 2.0),))
 
 
 @dataclasses.dataclass
@@ -67,6 +70,7 @@ class Row:
     rules: str | None
     at_most: float | None = None
     most_memory: float | None = None  # GiB
+    budget: str | None = None
 
 
 # As examples/rules/norms-and-activations.toml.
@@ -98,7 +102,12 @@ def rows(shape: Shape) -> list[Row]:
         Row("all", "everything offloaded, but of the last layer", but_last),
         Row("cheap", "norms, SwiGLU, rotary positions recomputed", CHEAP, 1.02, 14.4),
         Row("cheap_small", "the same, small buffers offloaded", CHEAP + small, 1.03, 10.2),
-    ]
+    ] + [Row(budget_id(each), f"within a budget of {each}", None, limit, budget=each) for each, limit in shape.budgets]
+
+
+def budget_id(budget: str) -> str:
+    """Its name in JSON: "budget_8_gib"."""
+    return "budget_" + budget.lower().replace("%", "percent").replace(" ", "_")
 
 
 def llama(shape: Shape, device: torch.device) -> nn.Module:
@@ -219,6 +228,7 @@ class Outcome:
     different: int
     report: dict[str, Any]
     profile: dict[str, Any]
+    plan: dict[str, Any]
 
     @property
     def ratios(self) -> list[float]:
@@ -229,7 +239,15 @@ def run(bench: Bench, row: Row, explain: bool) -> Outcome:
     """Steps without and with the row's session take turns, so that whatever drifts drifts under both."""
     prepare = "24 GiB" if bench.device.type == "cuda" else 0
     windows = {"in_flight": bench.shape.window, "ahead": bench.shape.window}
-    session = spillway.Session(bench.model, rules=row.rules, device=bench.device, prepare=prepare, **windows)
+    session = spillway.Session(
+        bench.model,
+        rules=row.rules,
+        budget=row.budget,
+        plan_in_background=False,
+        device=bench.device,
+        prepare=prepare,
+        **windows,
+    )
     bench.step(None)
     base, steps, peak, first = [], [], 0.0, 0.0
     for i in range(WARM_UP + bench.repeats):
@@ -239,12 +257,13 @@ def run(bench: Bench, row: Row, explain: bool) -> Outcome:
         if i >= WARM_UP:
             base.append(without.milliseconds)
             steps.append(with_session.milliseconds)
-            peak = with_session.peak
+            peak = max(peak, with_session.peak)
     report = session.report().to_dict()
     different = bench.different(session)
     if explain:
         print(session.explain(), file=sys.stderr)
-    return Outcome(base, steps, first, peak, different, report, json.loads(session.profile_json() or "{}"))
+    profile, plan = json.loads(session.profile_json() or "{}"), json.loads(session.plan_json() or "{}")
+    return Outcome(base, steps, first, peak, different, report, profile, plan)
 
 
 def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
@@ -271,6 +290,27 @@ def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
             Value("first step", "x", 2, [outcome.first_step]),
         ],
     )
+
+
+def budget_figures(row: Row, outcome: Outcome, judged: bool) -> list[Figure]:
+    """Whether the budget held, and whether the planner knew."""
+    if row.budget is None:
+        return []
+    plan, step = outcome.plan, Value("", "", 0, outcome.steps).median
+    error = 100 * (plan["predicted_step_ns"] / 1e6 / step - 1)
+    peak = Value("its peak", "GiB", 3, [outcome.peak])
+    time_error = Value("error of the predicted time", "%", 1, [abs(error)])
+    predicted = [
+        Value("predicted less measured", "%", 1, [error]),
+        Value("predicted ratio", "x", 3, [plan["predicted_step_ns"] / plan["base_step_ns"]]),
+        Value("bound ratio", "x", 3, [plan["bound_step_ns"] / plan["base_step_ns"]]),
+    ]
+    name = f"python_layers.{row.id}"
+    predicted_peak = Value("predicted", "GiB", 3, [plan["predicted_peak"] / GIB])
+    return [
+        Figure(f"{name}_time_error", time_error, 3.0, judged, predicted),
+        Figure(f"{name}_peak", peak, plan["budget"] / GIB, judged, [predicted_peak]),
+    ]
 
 
 def peak_figure(row: Row, outcome: Outcome, judged: bool) -> Figure | None:
@@ -378,6 +418,7 @@ def main() -> int:
         report.figures.append(row_figure(row, outcome, judged))
         peak = peak_figure(row, outcome, judged)
         report.figures += [peak] if peak is not None else []
+        report.figures += budget_figures(row, outcome, judged)
         if row.id == "all":
             limit = limit_figure(outcome, bench.base_parts(), judged)
             report.figures += [limit] if limit is not None else []

@@ -1,7 +1,5 @@
 #include "support/report.hpp"
 
-#include "common/text_table.hpp"
-
 namespace spillway::bench {
 namespace {
 
@@ -27,8 +25,9 @@ app::TextTable table_of(const Report& report) {
 }  // namespace
 
 std::string to_text(const Report& report) {
-  std::string text =
-      report.question + "\n" + hardware_text(report.made) + "\n\n" + table_of(report).text() + "\n";
+  std::string text = report.question + "\n" + hardware_text(report.made) + "\n\n";
+  if (report.side_by_side) text += report.side_by_side->text() + "\n";
+  text += table_of(report).text() + "\n";
   for (const std::string& note : report.notes) text += note + "\n";
   return text;
 }
@@ -39,6 +38,7 @@ std::string to_markdown(const Report& report) {
   text += "- device: " + report.made.device + ", " + report.made.system + "\n";
   text += "- command: `" + report.made.command + "`\n";
   text += "- commit: " + report.made.commit + ", " + report.made.date + "\n\n";
+  if (report.side_by_side) text += report.side_by_side->markdown() + "\n";
   text += table_of(report).markdown() + "\n";
   for (const std::string& note : report.notes) text += note + "\n";
   return text;

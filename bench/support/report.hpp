@@ -1,9 +1,11 @@
 /// All figures of one run of a benchmark, in the forms they are kept in.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/text_table.hpp"
 #include "support/figure.hpp"
 #include "support/provenance.hpp"
 
@@ -15,6 +17,8 @@ struct Report {
   Provenance made;
   Json settings = Json::object();
   std::vector<Figure> figures;
+  /// The same figures side by side, where that is easier to read. Not in JSON.
+  std::optional<app::TextTable> side_by_side;
   std::vector<std::string> notes;  ///< What a reader must know to read the figures right.
 };
 

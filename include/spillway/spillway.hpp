@@ -12,6 +12,7 @@
 
 #include "spillway/core/bytes.hpp"            // IWYU pragma: export
 #include "spillway/core/error.hpp"            // IWYU pragma: export
+#include "spillway/plan/diff.hpp"             // IWYU pragma: export
 #include "spillway/plan/explain.hpp"          // IWYU pragma: export
 #include "spillway/plan/plan.hpp"             // IWYU pragma: export
 #include "spillway/plan/profile.hpp"          // IWYU pragma: export

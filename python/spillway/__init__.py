@@ -1,6 +1,7 @@
-"""Spillway moves what autograd saves off the device and back, with the same bits.
+"""Spillway trains within a budget of device memory: it keeps, offloads or recomputes what autograd saves, with the same
+bits.
 
-    session = spillway.Session(model, rules="memory.toml")
+    session = spillway.Session(model, budget="8 GiB")
     for batch in data:
         with session.step():
             model(**batch).loss.backward()

@@ -17,27 +17,43 @@ class Plan:
     def load(path: str) -> Plan: ...
 
 @final
+class Budget:
+    @staticmethod
+    def bytes(count: int) -> Budget: ...
+    @staticmethod
+    def share(share: float) -> Budget: ...
+    @staticmethod
+    def automatic() -> Budget: ...
+
+@final
 class Step:
     def pass_(self, chunk: int, micro_batch: int) -> None: ...
     def end(self) -> None: ...
 
 @final
+class SessionOptions:
+    rules: Rules
+    plan: Plan | None
+    budget: Budget | None
+    replan: bool
+    drift: float
+    plan_in_background: bool
+    verify_every: int
+    time_waits_every: int
+    layers: str
+    # Only to be set.
+    planning_seconds: float
+    device: str
+    small: int
+    host: int
+    prepare: int
+    in_flight: int
+    ahead: int
+    remade: int
+
+@final
 class Session:
-    def __init__(
-        self,
-        *,
-        rules: Rules | None,
-        plan: Plan | None,
-        device: str | None,
-        small: int | None,
-        host: int | None,
-        prepare: int | None,
-        in_flight: int | None,
-        ahead: int | None,
-        remade: int | None,
-        verify_every: int | None,
-        layers: str,
-    ) -> None: ...
+    def __init__(self, options: SessionOptions) -> None: ...
     def register_parameter(self, tensor: torch.Tensor) -> None: ...
     def register_buffer(self, tensor: torch.Tensor) -> None: ...
     def step(self) -> Step: ...

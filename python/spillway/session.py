@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .budget import Budget, read_budget
 from .errors import InvalidArgument
 from .report import Report
 from .scopes import ModuleScopes, layer_list, unwrapped
@@ -20,14 +21,20 @@ PathOrText = Union[str, "os.PathLike[str]"]
 
 
 class Session:
-    """Takes over what autograd saves within its steps: records it, plans by rules, and keeps, offloads or recomputes
-    each buffer.
+    """Takes over what autograd saves within its steps: records it, plans for a budget or by rules, and keeps, offloads
+    or recomputes each buffer.
 
-    The first step records, with everything above `small` offloaded; from then on the plan that the rules make of the
-    record is carried out. Results have the same bits as without.
+    The first step records, with everything above `small` offloaded; from then on the plan that is made of the record
+    is carried out. Results have the same bits as without.
+
+        spillway.Session(model, budget="8 GiB")
 
     model      its parameters and buffers are never moved, and its modules' names are the scopes
-    rules      the path of a TOML file, or its text; without rules and plan everything is kept
+    budget     the most device memory a step may have above what is there before it (weights, gradients, the
+               optimizer's): bytes as a number or a text ("8 GiB"), a share of what a step has with everything kept
+               (0.33 or "33 %"), or "auto" for what is free, less a margin. The planner then decides what rules leave
+               open. Where no plan fits, the next step raises PlanInfeasible, with the smallest budget that has one
+    rules      the path of a TOML file, or its text; without budget, rules and plan everything is kept
     plan       the path of a plan's JSON file, or its text; wins over rules, and is carried out from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
     small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
@@ -35,8 +42,18 @@ class Session:
     prepare    how much of that memory to make ready in the background before the first step wants it: the more is
                ready, the faster the step that records
     remade     the most that replays may hold, on the device, of values they made on the way and will read again
+    replan     with a budget: plan anew, from a fresh record, when time or peak leave the prediction by more than
+               the share `drift`; the report tells of drift in any case
+    plan_in_background
+               with a budget: train on while the planner works, with everything offloaded; else the recording step
+               waits for the plan
+    planning_time
+               the most seconds that the planner may take
     verify_every
                every so-manyth step does what verify_next_step() asks for; 0: only the step after a new plan
+    time_waits_every
+               of the steps that carry out a plan, the first two and every so-manyth have their waits for copies timed
+               for the report; 0: none
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
 
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
@@ -56,29 +73,48 @@ class Session:
         prepare: Size | None = None,
         remade: Size | None = None,
         verify_every: int = 0,
+        budget: Budget | None = None,
+        replan: bool = False,
+        drift: float | None = None,
+        plan_in_background: bool = True,
+        planning_time: float | None = None,
+        time_waits_every: int = 32,
     ) -> None:
-        if verify_every < 0:
-            raise InvalidArgument(
-                f"[session] verify_every = {verify_every} cannot be; give a number of steps, or 0 for none"
-            )
+        for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
+            if steps < 0:
+                raise InvalidArgument(f"[session] {name} = {steps} cannot be; give a number of steps, or 0 for none")
+        if drift is not None and not drift > 0:
+            raise InvalidArgument(f"[session] drift = {drift} cannot be; give a share above 0, such as 0.1")
+        if planning_time is not None and not planning_time > 0:
+            raise InvalidArgument(f"[session] planning_time = {planning_time} cannot be; give seconds above 0")
         if layers is not None:
             _require_module(model, layers)
         if device is None:
             device = _device_of(model)
         self._model = model
-        self._native = _native.Session(
-            rules=None if rules is None else _read_rules(rules),
-            plan=None if plan is None else _read_plan(plan),
-            device=None if device is None else str(device),
-            small=_bytes(small),
-            host=_bytes(host),
-            prepare=_bytes(prepare),
-            in_flight=_bytes(in_flight),
-            ahead=_bytes(ahead),
-            remade=_bytes(remade),
-            verify_every=verify_every,
-            layers=layer_list(model) if layers is None else layers,
-        )
+        options = _native.SessionOptions()
+        if rules is not None:
+            options.rules = _read_rules(rules)
+        if plan is not None:
+            options.plan = _read_plan(plan)
+        if budget is not None:
+            options.budget = read_budget(budget)
+        if drift is not None:
+            options.drift = drift
+        if planning_time is not None:
+            options.planning_seconds = planning_time
+        if device is not None:
+            options.device = str(device)
+        sizes = {"small": small, "host": host, "prepare": prepare, "in_flight": in_flight, "ahead": ahead, "remade": remade}
+        for name, size in sizes.items():
+            if size is not None:
+                setattr(options, name, _bytes(size))
+        options.replan = replan
+        options.plan_in_background = plan_in_background
+        options.verify_every = verify_every
+        options.time_waits_every = time_waits_every
+        options.layers = layer_list(model) if layers is None else layers
+        self._native = _native.Session(options)
         self.register_model(model)
 
     def register_model(self, model: nn.Module) -> None:
@@ -201,9 +237,9 @@ def _read_plan(plan: PathOrText) -> _native.Plan:
     return _native.Plan.load(os.fspath(plan))
 
 
-def _bytes(size: Size | None) -> int | None:
-    if size is None or isinstance(size, str):
-        return None if size is None else _native.parse_bytes(size)
+def _bytes(size: Size) -> int:
+    if isinstance(size, str):
+        return _native.parse_bytes(size)
     if size < 0:
         raise InvalidArgument(f"[session] a size of {size} bytes cannot be; give a number from 0 on")
     return size

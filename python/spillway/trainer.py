@@ -12,7 +12,7 @@ from .session import Session, Step
 class SessionCallback(TrainerCallback):
     """Makes a session when training begins and one step of it for each optimizer step.
 
-        Trainer(model, args, callbacks=[spillway.SessionCallback(rules="memory.toml")])
+        Trainer(model, args, callbacks=[spillway.SessionCallback(budget="8 GiB")])
 
     Options are those of spillway.Session. With gradient accumulation one step spans all micro-batches. Evaluation
     runs outside of steps and is left alone.

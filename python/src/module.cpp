@@ -1,5 +1,7 @@
 // spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens
 // in C++ on whatever thread autograd uses and comes through none of these functions.
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,39 +51,57 @@ class PythonStep {
   std::optional<Step> step_;
 };
 
-std::optional<at::Device> parse_device(const std::optional<std::string>& text) {
-  if (!text) return std::nullopt;
+at::Device parse_device(const std::string& text) {
   try {
-    return at::Device(*text);
+    return at::Device(text);
   } catch (const c10::Error&) {
-    throw InvalidArgument("session", "\"" + *text +
+    throw InvalidArgument("session", "\"" + text +
                                          "\" is no device; choose \"cuda\", \"cuda:1\" "
                                          "or \"cpu\"");
   }
 }
 
-Session make_session(const std::optional<Rules>& rules, const std::optional<Plan>& plan,
-                     const std::optional<std::string>& device,
-                     const std::optional<std::uint64_t>& small,
-                     const std::optional<std::uint64_t>& host,
-                     const std::optional<std::uint64_t>& prepare,
-                     const std::optional<std::uint64_t>& in_flight,
-                     const std::optional<std::uint64_t>& ahead,
-                     const std::optional<std::uint64_t>& remade,
-                     const std::optional<int>& verify_every, const std::string& layers) {
-  SessionOptions options;
-  if (rules) options.rules = *rules;
-  options.plan = plan;
-  options.device = parse_device(device);
-  if (small) options.small = Bytes(*small);
-  if (host) options.host = Bytes(*host);
-  if (prepare) options.prepare = Bytes(*prepare);
-  if (in_flight) options.in_flight = Bytes(*in_flight);
-  if (ahead) options.ahead = Bytes(*ahead);
-  if (remade) options.remade = Bytes(*remade);
-  if (verify_every) options.verify_every = *verify_every;
-  options.layers = layers;
-  return Session(std::move(options));
+/// A size in bytes: what is not set keeps its default.
+template <Bytes SessionOptions::*Member>
+void set_bytes(SessionOptions& options, std::uint64_t count) {
+  options.*Member = Bytes(count);
+}
+
+void bind_options(py::module_& module) {
+  py::class_<Budget>(module, "Budget")
+      .def_static(
+          "bytes", [](std::uint64_t count) { return Budget(Bytes(count)); }, py::arg("count"))
+      .def_static("share", &Budget::share, py::arg("share"))
+      .def_static("automatic", [] { return Budget::automatic(); });
+
+  // Written only: what a session does with them is in its report.
+  const auto unread = py::cpp_function();
+  py::class_<SessionOptions>(module, "SessionOptions")
+      .def(py::init<>())
+      .def_readwrite("rules", &SessionOptions::rules)
+      .def_readwrite("plan", &SessionOptions::plan)
+      .def_readwrite("budget", &SessionOptions::budget)
+      .def_readwrite("replan", &SessionOptions::replan)
+      .def_readwrite("drift", &SessionOptions::drift)
+      .def_readwrite("plan_in_background", &SessionOptions::plan_in_background)
+      .def_readwrite("verify_every", &SessionOptions::verify_every)
+      .def_readwrite("time_waits_every", &SessionOptions::time_waits_every)
+      .def_readwrite("layers", &SessionOptions::layers)
+      .def_property("planning_seconds", unread,
+                    [](SessionOptions& options, double seconds) {
+                      options.planning_time =
+                          std::chrono::milliseconds(std::llround(seconds * 1e3));
+                    })
+      .def_property("device", unread,
+                    [](SessionOptions& options, const std::string& text) {
+                      options.device = parse_device(text);
+                    })
+      .def_property("small", unread, &set_bytes<&SessionOptions::small>)
+      .def_property("host", unread, &set_bytes<&SessionOptions::host>)
+      .def_property("prepare", unread, &set_bytes<&SessionOptions::prepare>)
+      .def_property("in_flight", unread, &set_bytes<&SessionOptions::in_flight>)
+      .def_property("ahead", unread, &set_bytes<&SessionOptions::ahead>)
+      .def_property("remade", unread, &set_bytes<&SessionOptions::remade>);
 }
 
 /// What `session` has of `what`, or an error for `operation`.
@@ -100,10 +120,7 @@ void bind_session(py::module_& module) {
       .def("end", &PythonStep::end, NoGil());
 
   py::class_<Session>(module, "Session")
-      .def(py::init(&make_session), py::kw_only(), py::arg("rules"), py::arg("plan"),
-           py::arg("device"), py::arg("small"), py::arg("host"), py::arg("prepare"),
-           py::arg("in_flight"), py::arg("ahead"), py::arg("remade"), py::arg("verify_every"),
-           py::arg("layers"), NoGil())
+      .def(py::init<SessionOptions>(), py::arg("options"), NoGil())
       .def(
           "register_parameter",
           [](Session& self, const at::Tensor& tensor) {
@@ -192,6 +209,7 @@ PYBIND11_MODULE(_native, module) {
   translate_errors();
   SessionMutex::set_wait(&wait_without_gil);
   bind_values(module);
+  bind_options(module);
   bind_session(module);
   bind_scopes(module);
 }

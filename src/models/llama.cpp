@@ -33,6 +33,13 @@ void check(const LlamaShape& shape) {
               text(2 * shape.heads) + " as hidden");
   require(shape.heads % shape.kv_heads == 0,
           "kv_heads = " + text(shape.kv_heads) + " must divide heads = " + text(shape.heads));
+  require(
+      shape.experts == 0 || (shape.chosen_experts >= 1 && shape.chosen_experts <= shape.experts),
+      "chosen_experts = " + text(shape.chosen_experts) + " of experts = " + text(shape.experts) +
+          ": at least 1 and not more than there are wanted");
+  require(shape.experts >= 0 && shape.expert_ffn >= 0,
+          "experts = " + text(shape.experts) + ", expert_ffn = " + text(shape.expert_ffn) +
+              ": at least 0 wanted");
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
 }
@@ -50,9 +57,9 @@ Llama::Llama(const LlamaShape& shape) : shape_(shape) {
     layer.qkv = weight(name + ".attention.qkv", {qkv, shape.hidden}, 0.02);
     layer.proj = weight(name + ".attention.proj", {shape.hidden, shape.hidden}, 0.02);
     layer.norm2 = weight(name + ".mlp.norm", {shape.hidden}, 0);
-    layer.gate = weight(name + ".mlp.fc1.gate", {shape.ffn, shape.hidden}, 0.02);
-    layer.up = weight(name + ".mlp.fc1.up", {shape.ffn, shape.hidden}, 0.02);
-    layer.down = weight(name + ".mlp.fc2", {shape.hidden, shape.ffn}, 0.02);
+    const bool dense = shape.experts == 0 || i % 2 == 0;
+    if (dense) layer.dense = expert(name + ".mlp.fc1", name + ".mlp.fc2", shape.ffn);
+    if (!dense) layer.experts = experts(name + ".mlp");
     layers_.push_back(std::move(layer));
   }
   norm_ = weight("head.norm", {shape.hidden}, 0);
@@ -71,6 +78,24 @@ at::Tensor Llama::weight(std::string name, std::vector<std::int64_t> sizes, doub
   parameters_.push_back(tensor);
   names_.push_back(std::move(name));
   return tensor;
+}
+
+Expert Llama::expert(const std::string& first, const std::string& second, std::int64_t ffn) {
+  at::Tensor gate = weight(first + ".gate", {ffn, shape_.hidden}, 0.02);
+  at::Tensor up = weight(first + ".up", {ffn, shape_.hidden}, 0.02);
+  return {std::move(gate), std::move(up), weight(second, {shape_.hidden, ffn}, 0.02)};
+}
+
+Experts Llama::experts(const std::string& mlp) {
+  Experts experts;
+  experts.chosen = shape_.chosen_experts;
+  experts.router = weight(mlp + ".router", {shape_.experts, shape_.hidden}, 0.02);
+  const std::int64_t ffn = shape_.expert_ffn == 0 ? shape_.ffn : shape_.expert_ffn;
+  for (int i = 0; i < shape_.experts; ++i) {
+    const std::string name = mlp + ".experts." + std::to_string(i);
+    experts.each.push_back(expert(name + ".fc1", name + ".fc2", ffn));
+  }
+  return experts;
 }
 
 at::Tensor Llama::rotate(const at::Tensor& x) const {
@@ -125,20 +150,11 @@ at::Tensor Llama::mlp(const Layer& layer, const at::Tensor& x) const {
     const Scope norm("norm");
     h = at::rms_norm(x, {shape_.hidden}, layer.norm2, 1e-5);
   }
-  at::Tensor gate;
-  at::Tensor up;
-  {
-    const Scope fc1("fc1");
-    gate = at::linear(h, layer.gate);
-    up = at::linear(h, layer.up);
-  }
-  at::Tensor product;
-  {
-    const Scope act("act");
-    product = at::silu(gate) * up;
-  }
-  const Scope fc2("fc2");
-  return residual(x, at::linear(product, layer.down));
+  const bool dense = layer.experts.each.empty();
+  const at::Tensor added =
+      dense ? run_expert(layer.dense, h) : run_experts(layer.experts, h.flatten(0, -2)).view_as(x);
+  const Scope last(dense ? "fc2" : "experts");
+  return residual(x, added);
 }
 
 at::Tensor Llama::loss(const at::Tensor& tokens, const at::Tensor& targets) const {

@@ -50,7 +50,8 @@ class Search {
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;
   void try_all(std::int64_t budget, Found& best);
-  [[nodiscard]] std::optional<Choice> solve_programme(ProgrammeOptions options);
+  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget);
+  [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options);
   void improve(Found& found, std::int64_t budget);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
                  Found& found);
@@ -59,7 +60,8 @@ class Search {
   const PlannerOptions& options_;
   std::optional<std::int64_t> host_;
   Evaluator evaluator_;
-  Slots slots_;
+  Slots fine_;                // For bounds,
+  Slots coarse_;              // and for choices.
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
   std::optional<Found> smallest_;
   int rounds_ = 0;

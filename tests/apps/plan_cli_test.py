@@ -2,119 +2,13 @@
 """`spillway plan` and `spillway explain` on files, as a user runs them."""
 
 import json
-import tempfile
 import unittest
 from pathlib import Path
 
+from plan_files import MIB, OnFiles, profile
 from program import run
 
-MIB = 1 << 20
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rules"
-
-
-def save(scope, saver):
-    return {"saver": saver, "scope": scope}
-
-
-def buffer(number, layer, scope, saver, producer, call, size):
-    """One buffer of a profile, in the schema of docs/profile-and-plan.md."""
-    return {
-        "id": number,
-        "size": size,
-        "position": {"scope": scope, "saver": saver, "ordinal": 0},
-        "layer": layer,
-        "producer": {"name": producer, "scope": scope, "layer": layer, "call": call},
-        "saves": [save(scope, saver)],
-        "fixed": "none",
-        "release_order": -1,
-        "first_unpack": -1,
-        "last_unpack": -1,
-        "value": number,
-        "let_go": -1,
-        "recipe": {"usable": True, "reason": ""},
-    }
-
-
-def profile(layers):
-    """Two buffers a layer: what attention made, and what the activation function saved."""
-    operators, values, buffers, sites = [], [], [], []
-    for layer in range(layers):
-        for scope, saver, producer in (
-            (f"layers.{layer}.attention.core", "aten::_scaled_dot_product_flash_attention", "aten::mm"),
-            (f"layers.{layer}.mlp.act", "aten::mul", "aten::silu"),
-        ):
-            number = len(buffers)
-            operators.append(
-                {
-                    "name": producer,
-                    "scope": scope,
-                    "layer": layer,
-                    "device_ns": 1000,
-                    "workspace": 0,
-                    "reads": [number - 1] if number else [],
-                    "makes": [number],
-                    "no_replay": "",
-                    "saves": number,
-                    "ordinal": 0,
-                }
-            )
-            values.append({"size": (number + 1) * MIB, "call": number, "buffer": number, "lasting": False, "overwritten": False})
-            buffers.append(buffer(number, layer, scope, saver, producer, number, (number + 1) * MIB))
-            sites.append({"buffer": number, "dtype": "bfloat16", "sizes": [2 * MIB], "strides": [1], "offset": 0})
-    chunk = {
-        "chunk": 0,
-        "first_layer": 0,
-        "layers": layers,
-        "forward_ns": 10_000_000,
-        "backward_ns": 20_000_000,
-        "theoretical_peak": 0,
-        "measured_peak": 0,
-        "operators": operators,
-        "values": values,
-        "calls_before_first_save": 1,
-        "buffers": buffers,
-        "sites": sites,
-        "unpack_order": list(reversed(range(len(buffers)))),
-        "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "other_bytes": []},
-    }
-    return {
-        "schema": "spillway.profile/3",
-        "device": "a device",
-        "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
-        "layers": layers,
-        "layer_scope": "layers",
-        "pipeline_rank": 0,
-        "fixed": 0,
-        "granularity": 0,
-        "chunks": [chunk],
-    }
-
-
-class OnFiles(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.profile = self.write("p.json", json.dumps(profile(4)))
-        self.rules = self.write("r.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..2"\naction = "offload"\n')
-
-    def write(self, name, text):
-        path = self.folder / name
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    def ok(self, *arguments):
-        result = run("spillway", *arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stderr, "")
-        return result.stdout
-
-    def refused(self, code, *arguments):
-        result = run("spillway", *arguments)
-        self.assertEqual(result.returncode, code, result.stderr)
-        self.assertEqual(result.stdout, "")
-        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
-        return result.stderr
 
 
 class Plan(OnFiles):
@@ -167,7 +61,8 @@ class Plan(OnFiles):
         self.assertIn("cannot write /nowhere/plan.json: No such file or directory", text)
 
     def test_a_missing_option_is_named(self):
-        self.assertIn("--rules is required", self.refused(2, "plan", "--profile", self.profile))
+        self.assertIn("--budget, --max-slowdown, --curve or --rules is required", self.refused(2, "plan", "--profile", self.profile))
+        self.assertIn("--profile is required", self.refused(2, "plan", "--budget", "1 GiB"))
 
 
 class Explain(OnFiles):
@@ -228,6 +123,43 @@ class Explain(OnFiles):
             ([self.plan, "other.json"], 'unexpected "other.json"'),
         ):
             self.assertIn(text, self.refused(2, "explain", *arguments))
+
+
+class Diff(OnFiles):
+    def setUp(self):
+        super().setUp()
+        other = self.write("o.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..1"\naction = "offload"\n[limits]\nhost = "1 GiB"\n')
+        self.one, self.two = (str(self.folder / name) for name in ("one.json", "two.json"))
+        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.one)
+        self.ok("plan", "--profile", self.profile, "--rules", other, "--out", self.two)
+
+    def different(self, *arguments):
+        result = run("spillway", "diff", *arguments)
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        return result.stdout
+
+    def test_says_that_a_plan_equals_itself(self):
+        self.assertEqual(self.ok("diff", self.one, self.one), "the plans are equal\n")
+        self.assertTrue(json.loads(self.ok("diff", self.one, self.one, "--json"))["equal"])
+
+    def test_shows_limits_and_buffers_with_another_action(self):
+        text = self.different(self.one, self.two)
+        self.assertRegex(text, r"host memory +not said +1\.0 GiB")
+        self.assertRegex(text, r"0 +layers\.2\.attention\.core +aten::_scaled\S+ +1 +5\.0 MiB +offload +keep\n")
+        found = json.loads(self.different(self.one, self.two, "--json"))
+        self.assertEqual(found["buffers"][0]["bytes"], 5 * MIB)
+        self.assertEqual([each["name"] for each in found["bytes"]], ["host memory"])
+
+    def test_says_when_the_models_differ(self):
+        longer = str(self.folder / "longer.json")
+        self.ok("plan", "--profile", self.write("p5.json", json.dumps(profile(5))), "--rules", self.rules, "--out", longer)
+        text = self.different(self.one, longer)
+        self.assertIn("the plans are for different structures, ", text)
+        self.assertRegex(text, r"layers\.4\.mlp\.act +aten::mul +1 +10\.0 MiB +not there +keep\n")
+
+    def test_refuses_what_is_no_plan(self):
+        self.assertIn("schema", self.refused(1, "diff", self.one, self.profile))
+        self.assertIn("to is required", self.refused(2, "diff", self.one))
 
 
 if __name__ == "__main__":

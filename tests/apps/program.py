@@ -1,6 +1,7 @@
 """Runs Spillway's programs as a user would. SPILLWAY_BIN names the folder they are in."""
 
 import os
+import pty
 import resource
 import subprocess
 from pathlib import Path
@@ -27,3 +28,27 @@ def run(*words, gpu=False, address_space=None, timeout=240):
         check=False,
         preexec_fn=limit,
     )
+
+
+def run_on_a_terminal(*words):
+    """The exit code of a program without GPU, and what it wrote to its terminal; its output is thrown away."""
+    program, *arguments = words
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [str(BIN / program), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=slave,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            data = os.read(master, 4096)
+        except OSError:  # The other end is closed.
+            break
+        if not data:
+            break
+        text += data
+    os.close(master)
+    return process.wait(), text.decode()

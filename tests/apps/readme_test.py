@@ -16,7 +16,7 @@ def lines_of(text):
 class Readme(unittest.TestCase):
     def test_quotes_examples_that_are_built(self):
         quoted = re.findall(r"```cpp\n(.*?)```", README, re.DOTALL)
-        self.assertEqual(len(quoted), 2)
+        self.assertEqual(len(quoted), 3)
         examples = ["\n".join(lines_of(path.read_text(encoding="utf-8")))
                     for path in sorted((ROOT / "examples").glob("*/main.cpp"))]
         for code in quoted:

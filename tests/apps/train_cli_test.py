@@ -3,14 +3,12 @@
 
 import json
 import os
-import pty
 import re
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from program import BIN, run
+from program import run, run_on_a_terminal
 
 SHAPE = {"layers": 3, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 96, "tokens": 96, "vocabulary": 64, "device": "host"}
 
@@ -63,7 +61,7 @@ class Train(InAFolder):
                          "--out", out)  # fmt: skip
         self.assertIn("bits equal: yes (4 losses and 84 gradients of 4 steps compared)", result.stdout)
         self.assertIn("3 layers of width 64", result.stdout)
-        self.assertIn("whose allocator keeps no statistics", result.stdout)
+        self.assertRegex(result.stdout, r"peak of a step +\d+\.\d [KM]iB +\d+\.\d [KM]iB\n")
         self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x\n")
         self.assertRegex(result.stdout, r"fallbacks +none\n")
         names = sorted(each.name for each in out.iterdir())
@@ -105,6 +103,28 @@ class Train(InAFolder):
         # To be compared, what is recomputed must be saved as well: it leaves the device meanwhile. The report is of the last step.
         self.assertEqual([report["bytes_out"] > 0 for report in reports], [False, True, False])
 
+    def test_stays_within_a_budget_and_shows_what_was_predicted(self):
+        out = self.folder / "run"
+        result = self.ok("train", *tiny(tokens=512), "--steps", "6", "--compare", "--budget", "60%", "--out", out)
+        self.assertIn("bits equal: yes (6 losses and 126 gradients of 6 steps compared)", result.stdout)
+        self.assertRegex(result.stdout, r" +without +with +predicted\n")
+        self.assertRegex(result.stdout, r"peak of a step( +\d+\.\d [KM]iB){3}\n")
+        self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x +\d+\.\d+ x\n")
+        self.assertRegex(result.stdout, r"bound of any plan +\d+\.\d+ x\n")
+        self.assertRegex(result.stdout, r"within the budget: yes \(")
+        found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        self.assertLessEqual(found["with"]["step_peak"], found["predicted"]["budget"])
+        self.assertLess(found["with"]["step_peak"], found["without"]["step_peak"])
+        self.assertLessEqual(found["predicted"]["bound_ms"], found["predicted"]["step_ms"])
+        self.assertEqual(found["report"]["fallbacks"], {})
+        explained = self.ok("explain", out / "plan.json", "--profile", out / "profile.json").stdout
+        self.assertRegex(explained, r"budget +\d+\.\d [KM]iB\n")
+
+    def test_says_the_smallest_budget_if_none_fits(self):
+        result = run("spillway", "train", *TINY, "--steps", "6", "--budget", "1kB")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertRegex(result.stderr, r"error: \[plan\] ")
+
     def test_learns(self):
         out = self.folder / "run"
         self.ok("train", *TINY, "--steps", "30", "--rules", self.rules, "--out", out)
@@ -140,24 +160,9 @@ class Train(InAFolder):
         self.assertNotIn("\r", result.stderr)
 
     def test_draws_a_bar_on_a_terminal(self):
-        master, slave = pty.openpty()
-        process = subprocess.Popen(
-            [str(BIN / "spillway"), "train", *TINY, "--steps", "2"], stdout=subprocess.DEVNULL, stderr=slave,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        )  # fmt: skip
-        os.close(slave)
-        text = b""
-        while True:
-            try:
-                data = os.read(master, 4096)
-            except OSError:  # The other end is closed.
-                break
-            if not data:
-                break
-            text += data
-        self.assertEqual(process.wait(), 0)
-        os.close(master)
-        self.assertRegex(text.decode(), r"\rwith Spillway +\[#{15}\.{15}\] 1/2  loss .*\rwith Spillway +\[#{30}\] 2/2  loss ")
+        code, text = run_on_a_terminal("spillway", "train", *TINY, "--steps", "2")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"\rwith Spillway +\[#{15}\.{15}\] 1/2  loss .*\rwith Spillway +\[#{30}\] 2/2  loss ")
 
     def test_refuses_what_cannot_be_before_it_trains(self):
         self.assertIn("kv_heads = 3 must divide heads = 4", self.refused(1, "train", *tiny(kv_heads=3)))
@@ -165,6 +170,7 @@ class Train(InAFolder):
         self.assertIn("device 99 wanted", self.refused(1, "train", *tiny(device="cuda:99")))
         self.assertIn("cannot read /nowhere/r.toml", self.refused(1, "train", *TINY, "--rules", "/nowhere/r.toml"))
         self.assertIn("cannot read /nowhere/p.json", self.refused(1, "train", *TINY, "--plan", "/nowhere/p.json"))
+        self.assertIn('"much" is no budget; give bytes', self.refused(1, "train", *TINY, "--budget", "much"))
         for changes in ({"dtype": "int8"}, {"steps": 0}, {"dropout": 1.5}, {"layers": "many"}, {"verify_every": 0}):
             self.refused(2, "train", *tiny(**changes))
 
@@ -203,7 +209,7 @@ class WithoutTorch(InAFolder):
 class Help(unittest.TestCase):
     def test_names_options_with_their_defaults(self):
         text = run("spillway", "train", "--help").stdout
-        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--out FOLDER", "--steps N:POSITIVE=12",
+        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE=12",
                      "--verify-every N:POSITIVE"):
             self.assertIn(word, text)
 

@@ -6,6 +6,8 @@
 #include "plan/files.hpp"
 #include "plan_queries.hpp"
 #include "replay_check.hpp"
+#include "spillway/plan/curve.hpp"
+#include "spillway/plan/diff.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/module_words.hpp"
 #include "spillway/plan/rules.hpp"
@@ -126,6 +128,8 @@ TEST(ProfileDocument, NamesTheSchemas) {
   const std::string text = document("profile-and-plan.md");
   EXPECT_NE(text.find(kProfileSchema), std::string::npos);
   EXPECT_NE(text.find(kPlanSchema), std::string::npos);
+  EXPECT_NE(text.find(kPlanDifferenceSchema), std::string::npos);
+  EXPECT_NE(text.find(kCurveSchema), std::string::npos);
 }
 
 }  // namespace

@@ -110,11 +110,23 @@ TEST(ExplainedPlan, RefusesAProfileOfAnotherStructure) {
   EXPECT_THROW((void)explain(shorter, &profile), InvalidArgument);
 }
 
-TEST(ExplainedPlan, ShowsPredictions) {
+TEST(ExplainedPlan, ShowsBudgetPredictionsAndBound) {
   Plan plan;
-  plan.predicted_step_ns = 378'250'000;
+  EXPECT_EQ(explain(plan).find("planned"), std::string::npos);
+  plan.predicted_step_ns = 390'250'000;
+  EXPECT_THAT(explain(plan), HasSubstr("\nplanned\n  predicted step  390.2 ms\n"));
+  plan.budget = Bytes(8ULL << 30U);
   plan.predicted_peak = Bytes(5ULL << 30U);
-  EXPECT_THAT(explain(plan), HasSubstr("predicted step: 378.2 ms\npredicted peak: 5.0 GiB\n"));
+  plan.base_step_ns = 380'000'000;
+  plan.bound_step_ns = 388'000'000;
+  EXPECT_THAT(explain(plan),
+              HasSubstr("\nplanned\n"
+                        "  budget           8.0 GiB\n"
+                        "  predicted peak   5.0 GiB\n"
+                        "  predicted step   390.2 ms, 1.027 x\n"
+                        "  everything kept  380.0 ms\n"
+                        "  bound            388.0 ms, 1.021 x; the plan is at most 0.6 % above any "
+                        "plan of this kind\n"));
 }
 
 TEST(ExplainedRules, ReadBackAsTheSameRules) {

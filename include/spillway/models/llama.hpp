@@ -1,5 +1,6 @@
 /// A Llama-shaped language model in eager LibTorch, with the scopes that rules speak of:
-/// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head.
+/// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with experts also
+/// layers.N.mlp.{norm,router,experts}.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "spillway/models/experts.hpp"
 
 namespace spillway {
 
@@ -18,7 +21,10 @@ struct LlamaShape {
   std::int64_t ffn = 14336;
   std::int64_t tokens = 8192;  ///< The longest sequence.
   std::int64_t vocabulary = 32000;
-  double dropout = 0;  ///< Of what attention and MLP add to the residual.
+  double dropout = 0;      ///< Of what attention and MLP add to the residual.
+  int experts = 0;         ///< Instead of the MLP in every second layer, from layer 1 on; 0: none.
+  int chosen_experts = 2;  ///< How many of them see a token.
+  std::int64_t expert_ffn = 0;  ///< Their width; 0: as `ffn`.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;
@@ -53,10 +59,15 @@ class Llama {
 
  private:
   struct Layer {
-    at::Tensor norm1, qkv, proj, norm2, gate, up, down;
+    at::Tensor norm1, qkv, proj, norm2;
+    Expert dense;     // Or else
+    Experts experts;  // these.
   };
 
   [[nodiscard]] at::Tensor weight(std::string name, std::vector<std::int64_t> sizes, double scale);
+  [[nodiscard]] Expert expert(const std::string& first, const std::string& second,
+                              std::int64_t ffn);
+  [[nodiscard]] Experts experts(const std::string& mlp);
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
   [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;
   [[nodiscard]] at::Tensor mlp(const Layer& layer, const at::Tensor& x) const;

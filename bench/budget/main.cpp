@@ -1,0 +1,178 @@
+/// Question: how fast is a step within a budget of bytes, and did the planner know?
+///
+/// How to read it: every row trains the same model on the same tokens, in turns without and within
+/// the budget; its figure is the median ratio of the two, with what the planner predicted of it and
+/// its lower bound for any plan beside it. "peak" is what the allocator's own statistics say was
+/// allocated at most in a step, less what was there before it (weights, gradients): it must not be
+/// above the budget. Errors are those of the planner's prediction, as shares of what was measured.
+/// "gradients that differ" counts those that differ in a bit from those without a session.
+///
+/// One row, "the whole way", is what a user has: a session that was given the budget and nothing
+/// else; how long its planner took is not told. The others carry out plans for the profile which that session recorded.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "budget_bench.hpp"
+#include "cases.hpp"
+#include "spillway/plan/explain.hpp"
+#include "support/training_program.hpp"
+#include "training/device_memory.hpp"
+
+namespace spillway::bench {
+namespace {
+
+constexpr const char* kQuestion =
+    "How fast is a step within a budget of bytes, and did the planner know?";
+
+constexpr double kMostTimeError = 3;  // Percent.
+constexpr double kMostPeakError = 2;
+
+struct Options {
+  bool small = false;
+  bool explain = false;
+  int repeats = 7;
+  std::string model = "layers";
+  std::vector<std::string> budgets;  // Empty: those of the model.
+};
+
+double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
+
+double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
+
+/// In percent of what was measured.
+double error_of(double predicted, double measured) { return 100 * (predicted / measured - 1); }
+
+std::vector<Value> values_beside(const BudgetOutcome& outcome) {
+  const PlannedStep& planned = outcome.planned;
+  const auto base = static_cast<double>(planned.base_ns);
+  const auto exact = [](const char* name, const char* unit, int decimals, double value) {
+    return Value{name, unit, decimals, app::exactly(value)};
+  };
+  return {
+      exact("predicted ratio", "x", 3, static_cast<double>(planned.step_ns) / base),
+      exact("bound ratio", "x", 3, static_cast<double>(planned.bound_ns) / base),
+      {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
+      exact("predicted step", "ms", 1, static_cast<double>(planned.step_ns) / 1e6),
+      {"without", "ms", 1, app::spread_of(outcome.base)},
+      exact("predicted without", "ms", 1, base / 1e6),
+      exact("planning", "s", 2, seconds(planned.time)),
+      exact("gradients that differ", "", 0, outcome.different),
+      exact("out", "GiB", 2, in_gib(outcome.report.bytes_out)),
+      exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_remade)),
+      exact("by operators", "", 0, static_cast<double>(outcome.report.repeated_calls)),
+      exact("late", "", 0, static_cast<double>(outcome.report.late_reloads)),
+      exact("demoted", "", 0, static_cast<double>(outcome.report.demoted.size())),
+  };
+}
+
+void add_figures(Report& report, const std::string& id, const std::string& text,
+                 const BudgetRow& row, const BudgetOutcome& outcome, bool judge) {
+  const auto at_most = [judge](double limit) {
+    return Wanted{Wanted::Kind::kAtMost, limit, judge};
+  };
+  const auto add = [&](const std::string& what, Value found, std::optional<Wanted> wanted,
+                       std::vector<Value> beside) {
+    report.figures.push_back({"budget." + id + what, std::move(found), wanted, std::move(beside)});
+  };
+  add("", {text, "x", 3, app::spread_of(outcome.ratios)},
+      row.wanted ? std::optional(at_most(*row.wanted)) : std::nullopt, values_beside(outcome));
+  const double measured = app::spread_of(outcome.milliseconds).median;
+  const double time_error = error_of(static_cast<double>(outcome.planned.step_ns) / 1e6, measured);
+  add("_time_error", {"error of the predicted time", "%", 1, app::exactly(std::abs(time_error))},
+      at_most(kMostTimeError), {{"predicted less measured", "%", 1, app::exactly(time_error)}});
+  add("_peak", {"its peak", "GiB", 3, app::exactly(in_gib(outcome.peak))},
+      at_most(in_gib(outcome.budget)),
+      {{"predicted", "GiB", 3, app::exactly(in_gib(outcome.planned.peak))}});
+  const double peak_error = error_of(in_gib(outcome.planned.peak), in_gib(outcome.peak));
+  add("_peak_error", {"error of the predicted peak", "%", 1, app::exactly(std::abs(peak_error))},
+      at_most(kMostPeakError), {{"predicted less measured", "%", 1, app::exactly(peak_error)}});
+}
+
+app::TextTable empty_table() {
+  using Align = app::TextTable::Align;
+  return app::TextTable({{"budget"},
+                         {"step / base", Align::kRight},
+                         {"min..max", Align::kRight},
+                         {"predicted", Align::kRight},
+                         {"bound", Align::kRight},
+                         {"error", Align::kRight},
+                         {"budget GiB", Align::kRight},
+                         {"peak", Align::kRight},
+                         {"predicted", Align::kRight},
+                         {"error", Align::kRight},
+                         {"planned in", Align::kRight},
+                         {"bits equal"}});
+}
+
+void add_line(app::TextTable& table, const std::string& text, const BudgetOutcome& outcome) {
+  const PlannedStep& planned = outcome.planned;
+  const auto base = static_cast<double>(planned.base_ns);
+  const auto step = static_cast<double>(planned.step_ns);
+  const Spread ratio = app::spread_of(outcome.ratios);
+  const double measured = app::spread_of(outcome.milliseconds).median;
+  table.add({text, app::fixed(ratio.median, 3),
+             app::fixed(ratio.min, 3) + ".." + app::fixed(ratio.max, 3), app::fixed(step / base, 3),
+             app::fixed(static_cast<double>(planned.bound_ns) / base, 3),
+             app::fixed(error_of(step / 1e6, measured), 1) + " %",
+             app::fixed(in_gib(outcome.budget), 2), app::fixed(in_gib(outcome.peak), 2),
+             app::fixed(in_gib(planned.peak), 2),
+             app::fixed(error_of(in_gib(planned.peak), in_gib(outcome.peak)), 1) + " %",
+             planned.rounds == 0 ? "-" : app::fixed(seconds(planned.time), 2) + " s",
+             outcome.different == 0 ? "yes" : "no"});
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
+  app.add_flag("--explain", options.explain, "Print the plan of every row");
+  app.add_option("--repeats", options.repeats, "Timed steps of each row")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--model", options.model, "layers, long (65,536 tokens) or moe")
+      ->check(CLI::IsMember(budget_models()))
+      ->capture_default_str();
+  app.add_option("--budgets", options.budgets, "Other budgets: 8GiB,33%")->delimiter(',');
+}
+
+void measure_all(const Options& options, Report& report) {
+  const at::Device device = app::best_device();
+  const bool judge = device.is_cuda() && !options.small;
+  BudgetCase chosen = budget_case(options.model, device, !judge);
+  if (!options.budgets.empty()) choose_budgets(chosen, options.budgets);
+  report.settings = {{"model", options.model},
+                     {"layers", chosen.shape.layers},
+                     {"hidden", chosen.shape.hidden},
+                     {"tokens", chosen.shape.tokens},
+                     {"experts", chosen.shape.experts}};
+  report.side_by_side = empty_table();
+  BudgetBench bench(chosen.shape, options.repeats);
+  const double base_peak = in_gib(bench.base_peak());
+  const auto run = [&](const BudgetRow& row, bool whole_way) {
+    std::cerr << "measuring: " << row.text << (whole_way ? ", the whole way" : "") << " ...\n";
+    const BudgetOutcome outcome = whole_way ? bench.run_whole_way(row) : bench.run_by_plan(row);
+    if (options.explain) std::cerr << explain(outcome.planned.plan) << '\n';
+    const std::string text = row.text + (whole_way ? ", the whole way" : "");
+    add_figures(report, whole_way ? "whole_way" : row.text, text, row, outcome, judge);
+    add_line(*report.side_by_side, text, outcome);
+  };
+  run(chosen.rows[chosen.whole_way], true);
+  for (const BudgetRow& row : chosen.rows) run(row, false);
+  report.figures.push_back({"budget.base_peak",
+                            {"peak without Spillway", "GiB", 3, app::exactly(base_peak)},
+                            std::nullopt,
+                            {}});
+  report.notes.emplace_back(
+      "Gradients are compared under deterministic algorithms, times taken without them.");
+  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) {
+  namespace bench = spillway::bench;
+  return bench::run_training_program("budget", bench::kQuestion, &bench::add_options,
+                                     &bench::measure_all, argc, argv);
+}

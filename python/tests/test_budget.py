@@ -1,0 +1,124 @@
+"""Budgets: what is accepted, that they hold, that bits stay the same, and what happens where none fits."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from conftest import Transformer, plain_step, same_bits, session_for, train
+
+import spillway
+
+VALID = "give bytes (8589934592 or \"8 GiB\"), a share of what a step has allocated with everything kept"
+
+
+@pytest.mark.parametrize("budget", [1 << 33, "8 GiB", "8589934592", "1.5GB", 0.33, 1, "33 %", "33%", "auto"])
+def test_budgets_are_bytes_shares_or_automatic(budget):
+    spillway.Session(Transformer(), budget=budget)
+
+
+@pytest.mark.parametrize(
+    "budget", [0, -1, -0.5, 1.5, float("nan"), True, "", "much", "0", "0.33", "0 %", "100 %", 1.0, "120 %", "x %", "8 Gibi", [1]]
+)
+def test_others_are_refused_with_what_is_valid(budget):
+    with pytest.raises(spillway.InvalidArgument, match=re.escape(VALID)) as raised:
+        spillway.Session(Transformer(), budget=budget)
+    assert f"[session] budget = {budget!r} is no budget" in str(raised.value)
+
+
+def test_numbers_of_steps_and_shares_are_checked():
+    with pytest.raises(spillway.InvalidArgument, match="time_waits_every = -1 cannot be"):
+        spillway.Session(Transformer(), time_waits_every=-1)
+    with pytest.raises(spillway.InvalidArgument, match="planning_time = 0 cannot be; give seconds above 0"):
+        spillway.Session(Transformer(), budget=0.5, planning_time=0)
+    for drift in (0, -0.1, float("nan")):
+        with pytest.raises(spillway.InvalidArgument, match="drift = .* cannot be; give a share above 0"):
+            spillway.Session(Transformer(), budget=0.5, drift=drift)
+
+
+def planned(session: spillway.Session) -> dict[str, int]:
+    plan = json.loads(session.plan_json() or "{}")
+    names = ("budget", "predicted_peak", "predicted_step_ns", "base_step_ns", "bound_step_ns")
+    return {name: plan[name] for name in names}
+
+
+def within(make_model, forward=plain_step, **options) -> spillway.Session:
+    """Trains within a budget: the same bits, and never more memory than that."""
+    settings = {"rules": None, "in_flight": None, "ahead": None, "plan_in_background": False, **options}
+    return same_bits(make_model, forward, 6, **settings)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.6])
+def test_a_budget_holds_and_bits_are_the_same(share):
+    session = within(lambda: Transformer(width=64, layers=4), budget=share)
+    plan, values = planned(session), session.report().to_dict()
+    assert plan["predicted_peak"] <= plan["budget"]
+    assert plan["bound_step_ns"] <= plan["predicted_step_ns"]
+    budget = values["budget"]
+    assert {name: budget[name] for name in plan} == plan
+    assert 0 < budget["measured_peak"] <= plan["budget"], str(session.report())
+    assert budget["measured_step_ns"] > 0 and budget["plans"] in (1, 2) and not budget["problem"]
+    assert not values["fallbacks"], str(session.report())
+    assert "budget" in session.explain() and "bound" in session.explain()
+    assert "budget" in str(session.report())
+
+
+def test_the_planner_works_beside_the_training():
+    session = within(lambda: Transformer(width=64, layers=4), budget=0.7, plan_in_background=True)
+    values = session.report().to_dict()
+    assert not values["fallbacks"] and not values["budget"]["problem"]
+
+
+def test_a_budget_for_everything_keeps_everything():
+    session = within(Transformer, budget="1 GiB")
+    plan = json.loads(session.plan_json() or "{}")
+    assert {decision["action"]["kind"] for decision in plan["chunks"][0]["decisions"]} == {"keep"}
+
+
+def test_rules_pin_what_they_match():
+    rules = '[[rule]]\nscope = "layers.0"\naction = "keep"\n'
+    session = within(lambda: Transformer(width=64, layers=4), budget=0.8, rules=rules)
+    plan = json.loads(session.plan_json() or "{}")
+    pinned = [each for each in plan["chunks"][0]["decisions"] if each["position"]["scope"].startswith("layers.0")]
+    assert pinned and {each["action"]["kind"] for each in pinned} == {"keep"}
+
+
+def test_no_plan_is_an_error_of_its_own():
+    model = Transformer()
+    session = session_for(model, rules=None, budget="2 KiB", plan_in_background=False)
+    with pytest.raises(spillway.PlanInfeasible, match=r"\[plan\] no plan fits 2\.0 KiB: the smallest peak is "):
+        train(model, session, plain_step, 4)
+    # Said once; then training may go on with everything offloaded.
+    train(model, session, plain_step, 2)
+    values = session.report().to_dict()
+    assert values["bytes_out"] > 0 and values["budget"]["problem"].startswith("[plan] no plan fits")
+
+
+def test_a_plan_for_a_budget_is_a_file_like_others(tmp_path):
+    session = within(lambda: Transformer(width=64, layers=4), budget=0.7)
+    session.save_plan(tmp_path / "plan.json")
+    again = same_bits(lambda: Transformer(width=64, layers=4), plan=tmp_path / "plan.json", rules=None)
+    values = again.report().to_dict()
+    assert values["recorded_steps"] == 0 and not values["fallbacks"]
+    assert planned(again) == planned(session)
+
+
+def test_waits_are_timed_as_often_as_asked():
+    for every, timed in ((0, 0), (1, 4)):
+        model = Transformer()
+        session = session_for(model, time_waits_every=every)
+        train(model, session, plain_step, 4)
+        assert session.report().to_dict()["waits"]["step"] == timed
+
+
+def test_an_unmodified_llama_stays_within_its_budget():
+    pytest.importorskip("transformers", reason="skipped: transformers is not installed")
+    from hugging_face import llama, step
+
+    torch.manual_seed(0)
+    session = within(lambda: llama(num_hidden_layers=4, hidden_size=64, intermediate_size=128), step, budget=0.7)
+    plan, values = planned(session), session.report().to_dict()
+    assert 0 < values["budget"]["measured_peak"] <= plan["budget"], str(session.report())
+    assert not values["fallbacks"], str(session.report())
