@@ -259,6 +259,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
     Bytes measured_peak;
+    Bytes proving_peak;
     Nanoseconds measured_step{};
     std::vector<std::string> drift;
   };
