@@ -12,6 +12,10 @@ namespace {
 
 /// Other times than these do not make another plan worth its while.
 constexpr double kSameTimes = 0.02;
+/// How often a plan is made anew from what a timed step showed. The step that records is slowed by
+/// its host, and one that waits for copies much has faster clocks than one that does not: times are
+/// true only under a plan that is near the last one.
+constexpr int kMostRefreshes = 3;
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -87,7 +91,7 @@ void SessionCore::end_measuring() {
 void SessionCore::plan_for_record(PassSchedule schedule) {
   schedule_ = std::move(schedule);
   budgeting_.waiting = true;
-  budgeting_.refreshed = false;
+  budgeting_.refreshed = 0;
   Rules everything;
   everything.rules.emplace_back().action.kind = ActionKind::kOffload;
   Plan plan = make_plan(*profile_, everything);
@@ -136,7 +140,7 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
   }
   budgeting_.problem.clear();
   budgeting_.waiting = false;
-  budgeting_.time_next = !budgeting_.refreshed;
+  budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
   ++budgeting_.plans;
   adopt_plan(answer.planned->plan);
 }
@@ -144,7 +148,7 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
 void SessionCore::read_times(bool wait) {
   if (timed_passes_.empty() || (!wait && !clock_.have_happened())) return;
   const std::vector<TimedPass> passes = std::exchange(timed_passes_, {});
-  budgeting_.refreshed = true;
+  ++budgeting_.refreshed;
   try {
     clock_.resolve();
   } catch (const Error&) {

@@ -256,7 +256,7 @@ class SessionCore final : public Interceptor,
     bool time_next = false;  // The next step that is not proved is timed.
     bool timing = false;     // This one is,
     bool measuring = false;  // or shows how long and large a step is.
-    bool refreshed = false;  // The record's times are those of a timed step.
+    int refreshed = 0;  // How often a timed step gave the record new times.
     bool as_predicted = true;
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;

@@ -22,7 +22,8 @@ Experts some_experts(std::int64_t count, std::int64_t chosen) {
     return at::randn(sizes, at::kDouble).mul_(0.3).set_requires_grad(true);
   };
   Experts experts{random({count, 8}), {}, chosen};
-  for (int i = 0; i < count; ++i) experts.each.push_back({random({24, 8}), random({8, 12})});
+  for (int i = 0; i < count; ++i)
+    experts.each.push_back({random({12, 8}), random({12, 8}), random({8, 12})});
   return experts;
 }
 
@@ -82,10 +83,10 @@ TEST(MixedLlama, HasExpertsInEverySecondLayer) {
   const Llama model(mixed());
   const std::set<std::string> names(model.parameter_names().begin(), model.parameter_names().end());
   EXPECT_EQ(names.size(), model.parameters().size());
-  EXPECT_TRUE(names.contains("layers.0.mlp.fc1"));
+  EXPECT_TRUE(names.contains("layers.0.mlp.fc1.gate"));
   EXPECT_TRUE(names.contains("layers.1.mlp.router"));
   EXPECT_TRUE(names.contains("layers.3.mlp.experts.2.fc2"));
-  EXPECT_FALSE(names.contains("layers.1.mlp.fc1"));
+  EXPECT_FALSE(names.contains("layers.1.mlp.fc1.gate"));
   EXPECT_FALSE(names.contains("layers.2.mlp.router"));
 }
 
