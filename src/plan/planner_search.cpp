@@ -21,6 +21,8 @@ constexpr std::int64_t kImproveWork = 1'000'000;
 constexpr double kWhole = 1e-6;
 /// How often the programme is solved again because the simulator found it too bold.
 constexpr int kTightenings = 4;
+/// From the bound: with less, a finer programme is not worth its time.
+constexpr double kWorthAnotherTry = 2e-3;
 /// Where the search ends, so that it ends at the same place everywhere.
 constexpr int kNodes = 50;
 
@@ -90,7 +92,7 @@ Choice Search::everywhere(ActionKind kind) const {
   return choice;
 }
 
-Found Search::best(std::int64_t budget, const std::vector<Choice>& known) {
+Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Choice>& known) {
   Found best = look_at(everywhere(ActionKind::kKeep), budget);
   if (best.evaluated.fits() && best.evaluated.simulation.bytes_out == Bytes(0) &&
       best.evaluated.simulation.replay_ns == 0) {
@@ -102,14 +104,25 @@ Found Search::best(std::int64_t budget, const std::vector<Choice>& known) {
   if (can_try_all()) {
     say("trying every plan");
     try_all(budget, best);
-  } else if (std::optional<Found> solved = solve_and_tighten(budget)) {
-    say("improving the plan");
-    improve(*solved, budget);
-    if (solved->evaluated.better_than(best.evaluated)) return std::move(*solved);
+  } else {
+    for (const Slots* slots : {&coarse_, &fine_}) {
+      if (is_good_enough(best, bound)) break;
+      std::optional<Found> solved = solve_and_tighten(budget, *slots);
+      if (!solved) continue;
+      say("improving the plan");
+      improve(*solved, budget);
+      if (solved->evaluated.better_than(best.evaluated)) best = std::move(*solved);
+    }
   }
-  say("improving the plan");
-  improve(best, budget);
+  if (!best.evaluated.fits() || can_try_all()) improve(best, budget);
   return best;
+}
+
+bool Search::is_good_enough(const Found& found, std::int64_t bound) const {
+  const auto most = static_cast<double>(bound) * (1 + std::max(options_.gap, kWorthAnotherTry));
+  const bool good =
+      found.evaluated.fits() && static_cast<double>(found.evaluated.simulation.step_ns) <= most;
+  return good || time_left() <= milliseconds(0);
 }
 
 const Found& Search::smallest() {
@@ -123,7 +136,8 @@ const Found& Search::smallest() {
   } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
                                                                    .budget = std::nullopt,
                                                                    .most_ns = std::nullopt,
-                                                                   .host = host_})) {
+                                                                   .host = host_},
+                                                                  fine_)) {
     take_if_better(*solved, 0, best);
   }
   improve(best, 0);
@@ -176,25 +190,27 @@ void Search::try_all(std::int64_t budget, Found& best) {
   }
 }
 
-std::optional<Found> Search::solve_and_tighten(std::int64_t budget) {
+std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots& slots) {
   ProgrammeOptions options{
       .stance = Stance::kCautious,
       .budget = budget,
       .most_ns = std::nullopt,
       .host = host_,
-      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(coarse_.count()))};
+      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots.count()))};
   std::optional<Found> best;
   for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
        ++round) {
     say(round == 0 ? "solving the programme" : "solving the programme again, with less memory");
-    std::optional<Choice> choice = solve_programme(options);
+    std::optional<Choice> choice = solve_programme(options, slots);
     if (!choice) break;
     Found found = look_at(std::move(*choice), budget);
     const bool fits = found.evaluated.fits();
     if (!fits) {
       const std::vector<std::int64_t> excess =
-          evaluator_.excess_by_slot(found.evaluated.plan, coarse_, budget);
-      for (std::size_t i = 0; i < excess.size(); ++i) options.reserve[i] += excess[i];
+          evaluator_.excess_by_slot(found.evaluated.plan, slots, budget);
+      for (std::size_t i = 0; i < excess.size(); ++i) {
+        if (excess[i] > 0) options.reserve[i] = 2 * options.reserve[i] + excess[i];
+      }
     }
     if (!best || found.evaluated.better_than(best->evaluated)) best = std::move(found);
     if (fits) break;
@@ -202,8 +218,8 @@ std::optional<Found> Search::solve_and_tighten(std::int64_t budget) {
   return best;
 }
 
-std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options) {
-  Programme programme(evaluator_.spaces(), coarse_, evaluator_.schedule(), profile_.link, options);
+std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, const Slots& slots) {
+  Programme programme(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
   LinearProgramme& linear = programme.linear();
   rounds_ += 2;
   const Solution relaxed = solve(linear, {.relaxed = true});
@@ -218,14 +234,14 @@ std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options) {
   }
   const milliseconds half = std::max(milliseconds(200), time_left() / 2);
   Solution solution =
-      solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+      solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
   if (solution.columns.empty()) {
     for (int column = 0; column < linear.columns(); ++column) {
       const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
       linear.set_bounds(column, lower, upper);
     }
     ++rounds_;
-    solution = solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+    solution = solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
   }
   return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
 }

@@ -69,9 +69,11 @@ void SessionCore::begin_measuring() {
 }
 
 void SessionCore::end_measuring() {
+  const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
+  if (options_.budget && proving_) budgeting_.proving_peak = peak;
   if (budgeting_.measuring) {
     step_time_.end();
-    budgeting_.measured_peak = step_.device_peak - std::min(step_.device_peak, step_start_);
+    budgeting_.measured_peak = peak;
   }
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
@@ -186,6 +188,7 @@ BudgetReport SessionCore::budget_report() const {
   report.plans = budgeting_.plans;
   report.problem = budgeting_.problem;
   report.measured_peak = budgeting_.measured_peak;
+  report.proving_peak = budgeting_.proving_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
   if (plan_ == nullptr) return report;

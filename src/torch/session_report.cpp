@@ -26,7 +26,10 @@ void write_budget(const BudgetReport& budget, Line&& line) {
     return any ? ", measured " + text : std::string();
   };
   line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
-                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)));
+                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+                     (budget.proving_peak > Bytes(0)
+                          ? "; " + to_string(budget.proving_peak) + " in the step that proved it"
+                          : ""));
   line("step time",
        "predicted " + milliseconds(budget.predicted_step) + " ms" +
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
@@ -52,6 +55,7 @@ nlohmann::ordered_json json_of(const BudgetReport& budget) {
           {"measured_step_ns", budget.measured_step.count()},
           {"predicted_peak", budget.predicted_peak.count()},
           {"measured_peak", budget.measured_peak.count()},
+          {"proving_peak", budget.proving_peak.count()},
           {"drift", budget.drift}};
 }
 

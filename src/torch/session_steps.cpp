@@ -165,6 +165,7 @@ void SessionCore::adopt_plan(Plan plan) {
   step_time_.forget();
   budgeting_.measured_step = {};
   budgeting_.measured_peak = {};
+  budgeting_.proving_peak = {};
   plan_ = std::make_shared<const Plan>(std::move(plan));
   prove_next_ = true;
   demoted_.clear();

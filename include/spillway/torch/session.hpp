@@ -55,8 +55,9 @@ struct SessionOptions {
   /// records anew, and `rules` decide if the record is of another structure.
   std::optional<Plan> plan;
   /// The most a step may have allocated above what is there before it. The planner finds the plan
-  /// that is fastest within it; `rules` pin what they match and set limits. After the plan was
-  /// proved one step is timed; where its times differ from the recorded ones, which were taken
+  /// that is fastest within it; `rules` pin what they match and set limits. The recording step and
+  /// those until the plan is ready are not bound by it, and the step that proves the plan may take
+  /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its times differ from the recorded ones, which were taken
   /// while everything was copied, the plan is made once more.
   std::optional<Budget> budget;
   /// Plan while training goes on; else at the end of the recording step.

@@ -45,7 +45,8 @@ struct BudgetReport {
   Nanoseconds bound_step{};      ///< No plan of this kind is faster.
   Bytes predicted_peak;          ///< Above what is allocated before a step; so is
   Bytes measured_peak;           ///< that of the last step that carried the plan out. 0: none yet.
-  Nanoseconds measured_step{};   ///< Of the last such step that was measured. 0: none yet.
+  Bytes proving_peak;  ///< Of the last step that proved it: that has twice what it remakes.
+  Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
   std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
 };
 
