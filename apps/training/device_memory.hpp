@@ -1,5 +1,5 @@
-/// The torch device that training runs on, and its allocator's statistics: 0 on the CPU, which
-/// keeps none. device_memory_cuda.cpp is built where spillway::cuda is there,
+/// The torch device that training runs on, and its allocator's statistics; on the CPU what is
+/// counted since they were asked for first. device_memory_cuda.cpp is built where spillway::cuda is there,
 /// device_memory_host.cpp elsewhere.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace spillway::app {
 /// Waits for the device and starts a new peak; gives what is allocated now.
 std::uint64_t start_measuring_memory(c10::Device device);
 [[nodiscard]] std::uint64_t peak_memory(c10::Device device);
-/// What the allocator holds of the device, in use or not.
+/// What the allocator holds of the device, in use or not; 0 on the CPU.
 [[nodiscard]] std::uint64_t reserved_memory(c10::Device device);
 void wait_for_device(c10::Device device);
 

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include "training/device_memory.hpp"
+#include "training/host_memory.hpp"
 
 namespace spillway::app {
 
@@ -23,7 +24,7 @@ c10::Device torch_device(DeviceChoice choice) {
 }
 
 std::uint64_t start_measuring_memory(c10::Device device) {
-  if (!device.is_cuda()) return 0;
+  if (!device.is_cuda()) return start_measuring_host_memory();
   c10::cuda::device_synchronize();
   allocator::resetPeakStats(device.index());
   return static_cast<std::uint64_t>(
@@ -31,7 +32,7 @@ std::uint64_t start_measuring_memory(c10::Device device) {
 }
 
 std::uint64_t peak_memory(c10::Device device) {
-  if (!device.is_cuda()) return 0;
+  if (!device.is_cuda()) return host_memory_peak().count();
   return static_cast<std::uint64_t>(
       allocator::getDeviceStats(device.index()).allocated_bytes[0].peak);
 }

@@ -1,4 +1,5 @@
 #include "training/device_memory.hpp"
+#include "training/host_memory.hpp"
 
 namespace spillway::app {
 
@@ -9,9 +10,11 @@ c10::Device torch_device(DeviceChoice choice) {
   return c10::kCPU;
 }
 
-std::uint64_t start_measuring_memory(c10::Device /*device*/) { return 0; }
+std::uint64_t start_measuring_memory(c10::Device /*device*/) {
+  return start_measuring_host_memory();
+}
 
-std::uint64_t peak_memory(c10::Device /*device*/) { return 0; }
+std::uint64_t peak_memory(c10::Device /*device*/) { return host_memory_peak().count(); }
 
 std::uint64_t reserved_memory(c10::Device /*device*/) { return 0; }
 

@@ -27,6 +27,7 @@ struct BufferLife {
   bool counted = false;  ///< Its bytes are its own, not in Moment::other_bytes: is_step_memory().
   bool managed = false;  ///< The session has it in its hands, even if it must not move it.
   bool movable = false;  ///< Not fixed.
+  bool held = false;     ///< By the caller; the session only hears of its unpacks.
 };
 
 /// A call's way through the pass.
@@ -47,6 +48,7 @@ struct PassModel {
   /// -1: nobody is known to have made or read it.
   std::vector<int> last_read;
   std::vector<int> save_moment;    ///< By site.
+  std::vector<int> save_call;      ///< By site: the innermost call that ran then; -1: none.
   std::vector<int> unpack_moment;  ///< By place in the order of unpacks.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;

@@ -1,6 +1,9 @@
 /// A random generator as it was before a call; internal.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
@@ -26,7 +29,7 @@ class GeneratorState {
 
  private:
   at::Generator generator_;
-  at::Tensor state_;
+  std::vector<std::uint8_t> state_;  // No tensor: it is not the model's memory.
 };
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 
 #include <c10/core/Storage.h>
 
+#include "pass_moments.hpp"
 #include "pass_record.hpp"
 #include "recipe_book.hpp"
 #include "spillway/core/stream.hpp"
@@ -39,6 +40,9 @@ struct ChunkLayout {
   std::vector<bool> held;            // By buffer: the caller holds it anyway.
   std::vector<AnchorShape> anchors;  // By the number of the call.
   std::vector<int> reload_order;     // Offloaded buffers, each once.
+  // Bytes that may be on the device: by site, and by place in the order of unpacks. May be empty.
+  std::vector<std::size_t> forward_allowance;
+  std::vector<std::size_t> backward_allowance;
   int calls_before_first_save = 0;
   bool recomputes = false;
 };
@@ -54,7 +58,7 @@ struct PassKey {
 
 /// The last buffers to be offloaded of a pass whose backward follows at once: they need not leave.
 struct PassTail {
-  int first = std::numeric_limits<int>::max();  // Their lowest id.
+  int first = std::numeric_limits<int>::max();  // The first one's number among the pass's offloads.
   std::size_t before = 0;                       // The bytes offloaded before it.
 };
 
@@ -69,15 +73,18 @@ struct Pass {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
   std::unique_ptr<PassRecord> record;
-  std::shared_ptr<RecipeBook> book;  // Null where nothing is recomputed.
-  int number = 0;                    // In its step.
+  std::shared_ptr<PassMoments> moments;  // Null where nothing is timed.
+  std::shared_ptr<RecipeBook> book;      // Null where nothing is recomputed.
+  int number = 0;                        // In its step.
   int next_call = 0;
   int call_shift = 0;  // Calls here minus calls when it was recorded.
   std::vector<CallCount> calls_since_save;
   std::size_t anchors_found = 0;
   std::vector<ValueId> anchors;  // Held until backward begins.
   std::size_t next_site = 0;
+  std::size_t unpacks = 0;
   PassTail tail;
+  int offloads = 0;
   std::size_t offloaded = 0;  // Bytes.
   bool diverged = false;
   bool backward_begun = false;
@@ -99,7 +106,8 @@ struct SavedBuffer {
   bool awaited = false;          // Its recipe is complete when the call that runs has ended.
   bool anchor = false;           // Held for replays; autograd did not save it.
   bool prove = false;            // Recomputed beside what was saved, and compared.
-  std::size_t before = 0;        // What its pass had offloaded when it was saved.
+  int number = -1;               // Among its pass's offloads,
+  std::size_t before = 0;        // and the bytes of those before it.
   StoragePin original;
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.

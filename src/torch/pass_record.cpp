@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "spillway/torch/scope.hpp"
+#include "timeline.hpp"
 
 namespace spillway {
 
@@ -68,8 +69,11 @@ void PassRecord::fix(int buffer, FixedReason reason) {
   if (fixed == FixedReason::kNone) fixed = reason;
 }
 
-void PassRecord::begin_backward(const TimeMark& mark, const RecipeBook& book) {
-  forward_end_ = mark;
+void PassRecord::let_go(int buffer, std::size_t moment) {
+  chunk_.buffers[static_cast<std::size_t>(buffer)].let_go = static_cast<int>(moment);
+}
+
+void PassRecord::begin_backward(const RecipeBook& book) {
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
     if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
@@ -78,14 +82,12 @@ void PassRecord::begin_backward(const TimeMark& mark, const RecipeBook& book) {
 }
 
 ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
-                                const std::vector<CallTimes>& times, TorchDevice& device) {
+                                const std::vector<CallPlace>& places, std::vector<Moment> moments,
+                                Bytes granularity) {
   chunk_.chunk = chunk;
-  add_operators(pass, book, times, device);
+  add_operators(pass, book, places);
   add_recipes(book);
-  if (had_backward()) {
-    chunk_.forward_ns = device.elapsed(forward_begin_, forward_end_).count();
-    chunk_.backward_ns = device.elapsed(forward_end_, backward_end_).count();
-  }
+  add_timeline(std::move(moments), granularity, chunk_);
   for (const BufferProfile& buffer : chunk_.buffers) {
     if (buffer.fixed == FixedReason::kNone || buffer.fixed == FixedReason::kSmall) {
       chunk_.theoretical_peak += buffer.size;
@@ -95,7 +97,7 @@ ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
 }
 
 void PassRecord::add_operators(int pass, const RecipeBook& book,
-                               const std::vector<CallTimes>& times, TorchDevice& device) {
+                               const std::vector<CallPlace>& places) {
   const auto number_of = [&](ValueId id) {
     const auto [entry, added] =
         value_numbers_.try_emplace(id, static_cast<int>(chunk_.values.size()));
@@ -109,13 +111,11 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
   };
   for (CallId id = 0; id < book.calls(); ++id) {
     const Call& call = book.call(id);
-    if (call.pass != pass) continue;
-    const CallTimes& time = times[static_cast<std::size_t>(id)];
-    const bool ended = time.end.event != nullptr || time.end.host != Nanoseconds(0);
+    const CallPlace& place = places[static_cast<std::size_t>(id)];
+    if (call.pass != pass || !place.in_forward) continue;
     OperatorProfile profile;
     profile.name = call.traits->name;
-    profile.scope = time.scope;
-    profile.device_ns = ended ? device.elapsed(time.begin, time.end).count() : 0;
+    profile.scope = place.scope;
     profile.no_replay = call.no_replay;
     profile.saves = call.saves;
     profile.ordinal = call.ordinal;

@@ -11,15 +11,13 @@
 #include "recipe_book.hpp"
 #include "spillway/plan/profile.hpp"
 #include "storage_pin.hpp"
-#include "torch_device.hpp"
 
 namespace spillway {
 
-/// When a call ran, and where.
-struct CallTimes {
+/// Where a call ran.
+struct CallPlace {
   std::string scope;
-  TimeMark begin;
-  TimeMark end;
+  bool in_forward = true;  // Of its pass: its backward had not begun.
 };
 
 class PassRecord {
@@ -31,26 +29,27 @@ class PassRecord {
   void released(int buffer);
   /// It stays where it is: somebody else holds it when backward wants it, or writes into it.
   void fix(int buffer, FixedReason reason);
+  /// From `moment` on only autograd holds it.
+  void let_go(int buffer, std::size_t moment);
   /// How many calls had begun when the first tensor was saved.
   void first_save(int calls) { chunk_.calls_before_first_save = calls; }
 
-  void begin_forward(const TimeMark& mark) { forward_begin_ = mark; }
-  /// Also looks which of the values that came from outside are still there.
-  void begin_backward(const TimeMark& mark, const RecipeBook& book);
-  void end_backward(const TimeMark& mark) { backward_end_ = mark; }
+  /// Looks which of the values that came from outside are still there.
+  void begin_backward(const RecipeBook& book);
   [[nodiscard]] bool had_backward() const noexcept { return !chunk_.unpack_order.empty(); }
   [[nodiscard]] bool empty() const noexcept { return chunk_.sites.empty(); }
 
-  /// The finished profile of this pass. Blocks until its operators have run.
-  /// `pass`: its number in the book.
+  /// The finished profile of this pass. `pass`: its number in the book; `places`: by call there;
+  /// `moments`: with their times, up to the end; empty if the device could not tell them.
+  /// `granularity`: of the device's allocator.
   [[nodiscard]] ChunkProfile finish(int chunk, int pass, const RecipeBook& book,
-                                    const std::vector<CallTimes>& times, TorchDevice& device);
+                                    const std::vector<CallPlace>& places,
+                                    std::vector<Moment> moments, Bytes granularity);
 
  private:
   [[nodiscard]] int find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
                                 const std::string& saver);
-  void add_operators(int pass, const RecipeBook& book, const std::vector<CallTimes>& times,
-                     TorchDevice& device);
+  void add_operators(int pass, const RecipeBook& book, const std::vector<CallPlace>& places);
   void add_recipes(const RecipeBook& book);
 
   struct Known {
@@ -65,9 +64,6 @@ class PassRecord {
   std::unordered_map<const c10::StorageImpl*, Known> known_;
   std::unordered_map<std::string, int> ordinals_;
   int releases_ = 0;
-  TimeMark forward_begin_;
-  TimeMark forward_end_;
-  TimeMark backward_end_;
 };
 
 /// Finds the repeated layers by scopes ("layers.0", "layers.1", ...) and numbers what lies in them.

@@ -7,26 +7,48 @@ namespace spillway {
 
 at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
   window.require_unmodified();
+  const AtWork at_work(*this);
   std::unique_lock lock(mutex_);
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
+  if (pass.moments != nullptr) {
+    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+  }
+  ++pass.unpacks;
   if (pass.record != nullptr) {
     pass.record->unpacked(buffer.id);
-    pass.record->end_backward(device_->mark());
+    watch_.unpacked(pass, buffer.id, mutex_);
   }
   if (buffer.prove || buffer.action == ActionKind::kRecompute) {
     lock.unlock();
     return remake(buffer, window);
   }
   bring_back(buffer);
-  reload_ahead();
+  reload_ahead(pass);
   return window.on(buffer.storage);
 }
 
+void SessionCore::unpack_held(Pass& pass) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (!pass.backward_begun) begin_backward(pass);
+  if (pass.moments != nullptr) {
+    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+  }
+  ++pass.unpacks;
+  reload_ahead(pass);
+}
+
 void SessionCore::begin_backward(Pass& pass) {
+  for (auto call = running_calls_.rbegin(); call != running_calls_.rend(); ++call) {
+    if (book_->call(*call).pass == pass.number) {
+      note_call(pass, MomentKind::kCallEnds, book_->call(*call).number);
+    }
+  }
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
-  if (pass.record != nullptr) pass.record->begin_backward(device_->mark(), *pass.book);
+  if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
+  if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
   if (pass.layout != nullptr && !pass.diverged && pass.book != nullptr &&
       pass.anchors_found < pass.layout->anchors.size()) {
@@ -39,12 +61,13 @@ void SessionCore::begin_backward(Pass& pass) {
 
 void SessionCore::remember_tail(const Pass& pass) {
   if (pass.layout == nullptr || pass.diverged) return;
+  PassTail tail;
   for (const WeakBuffer& each : pass.buffers) {
-    if (const BufferRef buffer = each.lock(); buffer != nullptr && buffer->in_window) {
-      tails_.emplace_back(pass.key, PassTail{buffer->id, buffer->before});
-      return;
-    }
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->in_window || buffer->number >= tail.first) continue;
+    tail = {buffer->number, buffer->before};
   }
+  if (tail.first != PassTail().first) tails_.emplace_back(pass.key, tail);
 }
 
 void SessionCore::queue_reloads(Pass& pass) {
@@ -130,10 +153,20 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   return true;
 }
 
-void SessionCore::reload_ahead() {
+std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass) {
+  if (pass.layout == nullptr || pass.diverged || pass.layout->backward_allowance.empty()) {
+    return reload_window_.next();
+  }
+  const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
+  // A graph that is kept for a second backward asks more often than was recorded.
+  const std::size_t allowance = allowances[std::min(pass.unpacks, allowances.size()) - 1];
+  return reload_window_.next_within(Bytes(allowance - std::min(allowance, on_device_)));
+}
+
+void SessionCore::reload_ahead(const Pass& pass) {
   bool any = false;
   const auto start_all = [&] {
-    while (const std::optional<ReloadItem> next = reload_window_.next()) {
+    while (const std::optional<ReloadItem> next = next_reload(pass)) {
       const BufferRef buffer = next->buffer.lock();
       if (buffer == nullptr || buffer->on_device() || adopt_if_alive(*buffer)) {
         reload_window_.finished(next->bytes);
@@ -161,9 +194,20 @@ void SessionCore::start_reload(SavedBuffer& buffer) {
   step_.bytes_back += Bytes(buffer.bytes);
 }
 
-void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer) noexcept {
+void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
+  const AtWork at_work(*this);
   const std::lock_guard lock(mutex_);
+  if (id >= 0) note_gone(*buffer->pass, id);
   drop_locked(std::move(buffer));
+}
+
+void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept {
+  const AtWork at_work(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    note_gone(*pass, id);
+  }
+  tensor.reset();
 }
 
 void SessionCore::drop_locked(BufferRef buffer) {

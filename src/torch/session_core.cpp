@@ -16,30 +16,48 @@ class KeptTensor final : public SavedTensor {
   explicit KeptTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)) {
     if (is_plain(tensor)) window_.emplace(tensor);
   }
+  /// `id`: in a step that is timed, else -1. `held`: by the caller; its unpacks were recorded.
+  KeptTensor(const at::Tensor& tensor, std::shared_ptr<SessionCore> core,
+             std::shared_ptr<Pass> pass, int id, bool held)
+      : KeptTensor(tensor) {
+    core_ = std::move(core);
+    pass_ = std::move(pass);
+    id_ = id;
+    held_ = held;
+  }
+  ~KeptTensor() override {
+    if (id_ >= 0) core_->drop_kept(pass_, id_, std::move(tensor_));
+  }
 
   [[nodiscard]] at::Tensor unpack() override {
     if (window_) window_->require_unmodified();
+    if (held_) core_->unpack_held(*pass_);
     return tensor_;
   }
 
  private:
   at::Tensor tensor_;
   std::optional<TensorWindow> window_;
+  std::shared_ptr<SessionCore> core_;
+  std::shared_ptr<Pass> pass_;
+  int id_ = -1;
+  bool held_ = false;
 };
 
 /// A tensor whose buffer the session has in its hands.
 class ManagedTensor final : public SavedTensor {
  public:
-  ManagedTensor(std::shared_ptr<SessionCore> core, std::shared_ptr<SavedBuffer> buffer,
+  ManagedTensor(std::shared_ptr<SessionCore> core, std::shared_ptr<SavedBuffer> buffer, int id,
                 const at::Tensor& tensor)
-      : core_(std::move(core)), buffer_(std::move(buffer)), window_(tensor) {}
-  ~ManagedTensor() override { core_->drop(std::move(buffer_)); }
+      : core_(std::move(core)), buffer_(std::move(buffer)), id_(id), window_(tensor) {}
+  ~ManagedTensor() override { core_->drop(std::move(buffer_), id_); }
 
   [[nodiscard]] at::Tensor unpack() override { return core_->unpack(*buffer_, window_); }
 
  private:
   std::shared_ptr<SessionCore> core_;
   std::shared_ptr<SavedBuffer> buffer_;
+  int id_;
   TensorWindow window_;
 };
 
@@ -55,7 +73,9 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
       recorder_(*this),
       out_window_(limits_of(options_).in_flight.value_or(options_.in_flight)),
       reload_window_(limits_of(options_).ahead.value_or(options_.ahead)),
-      waits_(*device_, options_.time_waits_every) {
+      waits_(*device_, options_.time_waits_every),
+      clock_(*device_),
+      watch_(device_->granularity()) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -72,10 +92,12 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
 SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
+  const AtWork at_work(*this);
   std::unique_lock lock(mutex_);
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
   Pass& pass = current_pass();
+  const std::shared_ptr<Pass> pass_ref = passes_.back();
   if (pass.next_site == 0) note_first_save(pass);
   const std::size_t place = pass.next_site++;
   pass.calls_since_save.clear();
@@ -100,20 +122,26 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
       diverge(pass);
     }
   }
-  if (!movable) {
+  const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
+  if (pass.moments != nullptr) note_save(pass, static_cast<int>(place));
+  const bool held =
+      id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)];
+  if (!movable || held) {
+    if (movable && value >= 0) pass.book->value(value).kept = true;
+    if (timed) note_site(pass_ref, id, tensor, nullptr);
+    release_to_allowance(pass, place);
     // To detach a tensor of a Python class runs Python code, which may save and free tensors.
     lock.unlock();
-    return std::make_unique<KeptTensor>(tensor);
-  }
-  if (id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)]) {
-    if (value >= 0) pass.book->value(value).kept = true;
-    lock.unlock();
-    return std::make_unique<KeptTensor>(tensor);
+    if (!timed && !held) return std::make_unique<KeptTensor>(tensor);
+    return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, timed ? id : -1,
+                                        held);
   }
   const BufferRef buffer = find_or_add(tensor, id, action);
+  if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
   settle_awaited();
-  return std::make_unique<ManagedTensor>(shared_from_this(), buffer, tensor);
+  release_to_allowance(pass, place);
+  return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
 }
 
 void SessionCore::note_first_save(Pass& pass) {
@@ -148,6 +176,7 @@ Pass& SessionCore::current_pass() {
 }
 
 void SessionCore::begin_explicit_pass(PassKey key) {
+  const AtWork at_work(*this);
   const std::lock_guard lock(mutex_);
   explicit_passes_ = true;
   begin_pass(key);
@@ -159,9 +188,9 @@ void SessionCore::begin_pass(PassKey key) {
   pass->key = key;
   pass->number = static_cast<int>(passes_.size());
   pass->book = book_;
+  if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
   if (recording_) {
     pass->record = std::make_unique<PassRecord>();
-    pass->record->begin_forward(device_->mark());
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
@@ -237,16 +266,21 @@ void SessionCore::start_offload(const BufferRef& buffer) {
   if (!may_stay(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
   out_window_.push(buffer, Bytes(buffer->bytes));
-  release_overdue();
+  if (!has_allowance(*buffer->pass)) release_overdue();
+}
+
+bool SessionCore::has_allowance(const Pass& pass) {
+  return pass.layout != nullptr && !pass.diverged && !pass.layout->forward_allowance.empty();
 }
 
 bool SessionCore::may_stay(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
+  buffer.number = pass.offloads++;
   buffer.before = pass.offloaded;
   pass.offloaded += buffer.bytes;
   // With other sizes than in the last step nobody knows where the tail begins.
-  if (buffer.id == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
-  return buffer.id >= pass.tail.first;
+  if (buffer.number == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+  return buffer.number >= pass.tail.first;
 }
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {
@@ -285,18 +319,30 @@ void SessionCore::note_no_room(const SavedBuffer& buffer) {
 
 void SessionCore::release_overdue() {
   while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
-    const BufferRef buffer = due->lock();
-    if (buffer == nullptr) continue;
-    buffer->in_window = false;
-    if (!buffer->ticket) {
-      // The tail is larger than in the last step, so less of it can stay.
-      buffer->pass->tail = {};
-      const bool copied = copy_out(*buffer);
-      copy_what_stayed();
-      if (!copied) continue;
-    }
-    release(*buffer);
+    release_popped(due->lock());
   }
+}
+
+void SessionCore::release_to_allowance(const Pass& pass, std::size_t site) {
+  if (!has_allowance(pass) || site >= pass.layout->forward_allowance.size()) return;
+  while (on_device_ > pass.layout->forward_allowance[site]) {
+    const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
+    if (!oldest) return;
+    release_popped(oldest->lock());
+  }
+}
+
+void SessionCore::release_popped(const BufferRef& buffer) {
+  if (buffer == nullptr) return;
+  buffer->in_window = false;
+  if (!buffer->ticket) {
+    // The tail is larger than in the last step, so less of it can stay.
+    buffer->pass->tail = {};
+    const bool copied = copy_out(*buffer);
+    copy_what_stayed();
+    if (!copied) return;
+  }
+  release(*buffer);
 }
 
 void SessionCore::release(SavedBuffer& buffer) {

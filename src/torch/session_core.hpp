@@ -19,7 +19,9 @@
 #include "spillway/torch/session.hpp"
 #include "spillway/transfer/engine.hpp"
 #include "spillway/transfer/windows.hpp"
+#include "step_clock.hpp"
 #include "storage_pin.hpp"
+#include "storage_watch.hpp"
 #include "tensor_window.hpp"
 #include "torch_device.hpp"
 #include "wait_times.hpp"
@@ -52,7 +54,12 @@ class SessionCore final : public Interceptor,
   // What autograd asks for.
   [[nodiscard]] std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) override;
   [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
-  void drop(std::shared_ptr<SavedBuffer> buffer) noexcept;
+  /// Backward wants something of the pass that the caller holds.
+  void unpack_held(Pass& pass);
+  /// One saved tensor of `buffer` is gone; `id` is the buffer's in its pass, for the clock.
+  void drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept;
+  /// The same for a tensor that was kept, in a pass that is timed.
+  void drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept;
 
   // What the recorder tells.
   int call_begins(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs) override;
@@ -61,6 +68,24 @@ class SessionCore final : public Interceptor,
  private:
   using BufferRef = std::shared_ptr<SavedBuffer>;
   using WeakBuffer = std::weak_ptr<SavedBuffer>;
+
+  /// The session is at work as long as it lives: the clock stands still. Outside of the lock, so
+  /// that what the lock frees is gone when the clock runs again.
+  class AtWork {
+   public:
+    explicit AtWork(SessionCore& core) noexcept;
+    AtWork(const AtWork&) = delete;
+    AtWork& operator=(const AtWork&) = delete;
+    ~AtWork();
+
+   private:
+    SessionCore* core_ = nullptr;  // Null while nothing is timed.
+  };
+
+  struct ReloadItem {
+    WeakBuffer buffer;
+    Bytes bytes;
+  };
 
   // Forward.
   void begin_pass(PassKey key);
@@ -76,8 +101,18 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool copy_out(SavedBuffer& buffer);
   void copy_what_stayed();
   void note_no_room(const SavedBuffer& buffer);
+  [[nodiscard]] static bool has_allowance(const Pass& pass);
   void release_overdue();
+  void release_to_allowance(const Pass& pass, std::size_t site);
+  void release_popped(const BufferRef& buffer);
   void release(SavedBuffer& buffer);
+
+  // Moments.
+  void note_save(Pass& pass, int site);
+  void note_site(const std::shared_ptr<Pass>& pass, int id, const at::Tensor& tensor,
+                 const BufferRef& buffer);
+  void note_call(Pass& pass, MomentKind kind, int call);
+  void note_gone(Pass& pass, int id);
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
@@ -112,7 +147,8 @@ class SessionCore final : public Interceptor,
   void take_from_window(const BufferRef& buffer);
   void queue_next_pass();
   void bring_back(SavedBuffer& buffer);
-  void reload_ahead();
+  void reload_ahead(const Pass& pass);
+  [[nodiscard]] std::optional<ReloadItem> next_reload(const Pass& pass);
   void start_reload(SavedBuffer& buffer);
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
 
@@ -149,7 +185,7 @@ class SessionCore final : public Interceptor,
   bool prove_next_ = false;
   CallRecorder recorder_;
   std::shared_ptr<RecipeBook> book_;  // Of this step; null where nothing is recorded.
-  std::vector<CallTimes> times_;      // By call; of a step that is recorded.
+  std::vector<CallPlace> places_;     // By call; of a step that is recorded.
   std::vector<CallId> running_calls_;
   std::vector<std::weak_ptr<SavedBuffer>> awaited_;
   Proof proof_;
@@ -165,10 +201,6 @@ class SessionCore final : public Interceptor,
   Tails last_tails_;  // and of the one before: what to expect.
 
   OffloadWindow<WeakBuffer> out_window_;
-  struct ReloadItem {
-    WeakBuffer buffer;
-    Bytes bytes;
-  };
   ReloadWindow<ReloadItem> reload_window_;
 
   std::shared_ptr<const Profile> profile_;
@@ -197,6 +229,8 @@ class SessionCore final : public Interceptor,
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_no_room_ = false;
   mutable WaitTimes waits_;
+  StepClock clock_;
+  StorageWatch watch_;  // Of a step that is recorded.
 };
 
 }  // namespace spillway

@@ -15,6 +15,7 @@ const std::string& SessionCore::running_operator() const {
 
 int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
+  const AtWork at_work(*this);
   const std::lock_guard lock(mutex_);
   if (!in_step_) return -1;
   Pass& pass = current_pass();
@@ -22,7 +23,8 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   count_call(pass, book_->call(id));
   if (traits.writes_any) keep_before_write(book_->call(id));
   running_calls_.push_back(id);
-  if (recording_) times_.push_back({Scope::current(), device_->mark(), {}});
+  if (recording_) places_.push_back({Scope::current(), !pass.backward_begun});
+  note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;
 }
 
@@ -41,9 +43,11 @@ void SessionCore::count_call(Pass& pass, Call& call) const {
 }
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
+  const AtWork at_work(*this);
   const std::lock_guard lock(mutex_);
   if (!in_step_) return;
-  if (recording_) times_[static_cast<std::size_t>(call)].end = device_->mark();
+  note_call(*passes_[static_cast<std::size_t>(book_->call(call).pass)], MomentKind::kCallEnds,
+            book_->call(call).number);
   while (!running_calls_.empty() && running_calls_.back() >= call) running_calls_.pop_back();
   book_->end(call, outputs);
   const Call& ended = book_->call(call);

@@ -38,7 +38,7 @@ at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) 
   std::unique_lock lock(mutex_);
   if (buffer.prove) return prove(lock, buffer, window);
   if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
-  reload_ahead();
+  reload_ahead(*buffer.pass);
   return window.on(buffer.storage);
 }
 
@@ -57,7 +57,7 @@ at::Tensor SessionCore::prove(std::unique_lock<SessionMutex>& lock, SavedBuffer&
     proof_.refuse(key, text_of(error), std::move(made_from));
     return original;
   }
-  reload_ahead();
+  reload_ahead(*buffer.pass);
   const c10::Storage remade = value.remade;
   lock.unlock();
   const CallRecorder::Pause pause;

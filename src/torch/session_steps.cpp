@@ -46,7 +46,7 @@ void SessionCore::begin_step() {
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
-  device_->reset_peak();
+  (void)device_->take_peak();
   bool recomputes = false;
   for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
   const bool verifies = options_.verify_every > 0 &&
@@ -59,6 +59,7 @@ void SessionCore::begin_step() {
     if (recording_) start_recording_scopes();
     recorder_.start();
   }
+  if (recording_) clock_.start(&watch_);
   (void)set_interceptor(this);
 }
 
@@ -70,6 +71,11 @@ void SessionCore::end_step() noexcept {
   ++steps_;
   waits_.end_step();
   step_.device_peak = device_->peak();
+  if (clock_.running()) {
+    clock_.stop();
+    step_.device_peak = std::max(step_.device_peak, clock_.peak());
+  }
+  watch_.clear(mutex_);
   if (thread_ == std::this_thread::get_id()) recorder_.stop();
   settle_awaited();
   awaited_.clear();
@@ -85,8 +91,6 @@ void SessionCore::end_step() noexcept {
       record_next_ = true;
       count_fallback(std::string("the record could not be used: ") + error.what());
     }
-    // A backward may still come; nobody records it.
-    for (const auto& pass : passes_) pass->record = nullptr;
   } else {
     last_step_ = step_;
     for (const auto& pass : passes_) {
@@ -95,17 +99,24 @@ void SessionCore::end_step() noexcept {
     }
   }
   for (const auto& pass : passes_) {
+    // A backward may still come; nobody records it.
+    pass->record = nullptr;
+    pass->moments = nullptr;
     for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
   }
   passes_.clear();
   book_.reset();
-  times_.clear();
+  places_.clear();
   running_calls_.clear();
 }
 
 void SessionCore::finish_recording() {
   Profile profile;
   profile.device = device_->torch_device().str();
+  profile.fixed = clock_.at_start();
+  profile.granularity = device_->granularity();
+  for (const auto& pass : passes_) StepClock::end_of(*pass->moments);
+  clock_.resolve();
   std::set<int> chunks;
   for (const auto& pass : passes_) {
     // The first pass of a chunk that had its backward speaks for all of them.
@@ -113,8 +124,10 @@ void SessionCore::finish_recording() {
         !chunks.insert(pass->key.chunk).second) {
       continue;
     }
-    profile.chunks.push_back(
-        pass->record->finish(pass->key.chunk, pass->number, *book_, times_, *device_));
+    std::vector<Moment> moments;
+    if (!clock_.failed() && pass->moments->in_order) moments = std::move(pass->moments->list);
+    profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
+                                                  std::move(moments), profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
   }
   if (profile.chunks.empty()) {
@@ -165,6 +178,10 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->action.push_back(anchor.action.kind);
   }
   layout->calls_before_first_save = plan.calls_before_first_save;
+  for (const Bytes bytes : plan.forward_allowance)
+    layout->forward_allowance.push_back(bytes.count());
+  for (const Bytes bytes : plan.backward_allowance)
+    layout->backward_allowance.push_back(bytes.count());
   std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);

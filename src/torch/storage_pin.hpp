@@ -20,6 +20,7 @@ class StoragePin {
   [[nodiscard]] const c10::StorageImpl* address() const noexcept {
     return weak_._unsafe_get_target();
   }
+  [[nodiscard]] bool alive() const noexcept { return weak_.use_count() > 0; }
   /// The storage if somebody still holds it; else null.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock() const noexcept { return weak_.lock(); }
 

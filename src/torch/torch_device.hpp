@@ -49,9 +49,13 @@ class TorchDevice {
   /// Blocks until both have happened.
   [[nodiscard]] virtual Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) = 0;
 
-  /// The allocator's peak since the last reset; 0 where it keeps none.
+  /// What torch's allocator has handed out now; it hands out multiples of granularity().
+  [[nodiscard]] virtual Bytes allocated() const = 0;
+  [[nodiscard]] virtual Bytes granularity() const = 0;
+  /// The most that it had handed out at once since take_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;
-  virtual void reset_peak() = 0;
+  /// ... and starts a new one.
+  virtual Bytes take_peak() = 0;
 };
 
 /// Errors: InvalidArgument if there is no such device.

@@ -58,17 +58,25 @@ class CudaTorchDevice final : public TorchDevice {
     return to.event->elapsed_since(*from.event);
   }
 
-  [[nodiscard]] Bytes peak() const override {
-    return Bytes(static_cast<std::uint64_t>(
-        c10::cuda::CUDACachingAllocator::getDeviceStats(index_).allocated_bytes[0].peak));
+  [[nodiscard]] Bytes allocated() const override { return Bytes(count(statistic().current)); }
+  [[nodiscard]] Bytes granularity() const override { return Bytes(512); }
+  [[nodiscard]] Bytes peak() const override { return Bytes(count(statistic().peak)); }
+  Bytes take_peak() override {
+    const Bytes until_now = peak();
+    c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
+    return until_now;
   }
-  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
 
  private:
   struct Known {
     c10::cuda::CUDAStream torch;
     std::unique_ptr<Stream> ours;
   };
+
+  [[nodiscard]] c10::CachingAllocator::Stat statistic() const {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).allocated_bytes[0];
+  }
+  static std::uint64_t count(std::int64_t bytes) { return static_cast<std::uint64_t>(bytes); }
 
   [[nodiscard]] c10::cuda::CUDAStream torch_stream(const Stream& stream) const {
     for (const Known& known : streams_) {

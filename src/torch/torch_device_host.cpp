@@ -3,6 +3,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/host_device.hpp"
+#include "spillway/torch/host_memory.hpp"
 #include "torch_device.hpp"
 
 namespace spillway {
@@ -11,7 +12,7 @@ namespace {
 /// Tensors on the CPU. Operators run on the calling thread, copies on the host device's threads.
 class HostTorchDevice final : public TorchDevice {
  public:
-  HostTorchDevice() : stream_(device_.make_stream("cpu")) {}
+  HostTorchDevice() : stream_(device_.make_stream("cpu")) { count_host_memory(); }
 
   [[nodiscard]] at::Device torch_device() const override { return at::kCPU; }
   [[nodiscard]] Device& device() override { return device_; }
@@ -30,8 +31,10 @@ class HostTorchDevice final : public TorchDevice {
     return to.host - from.host;
   }
 
-  [[nodiscard]] Bytes peak() const override { return {}; }
-  void reset_peak() override {}
+  [[nodiscard]] Bytes allocated() const override { return host_memory(); }
+  [[nodiscard]] Bytes granularity() const override { return {}; }
+  [[nodiscard]] Bytes peak() const override { return host_memory_peak(); }
+  Bytes take_peak() override { return start_host_memory_peak(); }
 
  private:
   HostDevice device_;

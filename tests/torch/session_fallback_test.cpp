@@ -125,7 +125,9 @@ class UnlockableDevice final : public TorchDevice {
     return inner_->elapsed(from, to);
   }
   [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
-  void reset_peak() override { inner_->reset_peak(); }
+  Bytes take_peak() override { return inner_->take_peak(); }
+  [[nodiscard]] Bytes allocated() const override { return inner_->allocated(); }
+  [[nodiscard]] Bytes granularity() const override { return inner_->granularity(); }
 
  private:
   std::unique_ptr<TorchDevice> inner_ = make_torch_device(at::kCPU);

@@ -37,7 +37,9 @@ class StreamDevice final : public TorchDevice {
     return to.event->elapsed_since(*from.event);
   }
   [[nodiscard]] Bytes peak() const override { return {}; }
-  void reset_peak() override {}
+  Bytes take_peak() override { return {}; }
+  [[nodiscard]] Bytes allocated() const override { return {}; }
+  [[nodiscard]] Bytes granularity() const override { return {}; }
 
   [[nodiscard]] testing::ManualClock& clock() { return *clock_; }
 

@@ -59,6 +59,19 @@ TEST(OffloadWindow, HoldsItemsThatCanOnlyBeMoved) {
   EXPECT_EQ(**window.pop_overdue(), 7);
 }
 
+TEST(ReloadWindow, GivesWhatFitsTheRoomOfACallerWhoCountsHimself) {
+  ReloadWindow<std::string> window(1_KiB);
+  window.append("a", 4_KiB);
+  window.append("b", 2_KiB);
+  EXPECT_FALSE(window.next_within(3_KiB));  // Not even if nothing is under way, and in order.
+  EXPECT_EQ(window.next_within(4_KiB), "a");
+  EXPECT_EQ(window.next_within(2_KiB), "b");
+  EXPECT_FALSE(window.next_within(1_GiB));
+  EXPECT_EQ(window.ahead(), 6_KiB);
+  window.finished(4_KiB);
+  EXPECT_EQ(window.ahead(), 2_KiB);
+}
+
 TEST(ReloadWindow, RunsAheadByItsLimit) {
   ReloadWindow<std::string> window(10_KiB);
   for (const char* name : {"a", "b", "c"}) window.append(name, 5_KiB);

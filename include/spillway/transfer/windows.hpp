@@ -97,7 +97,16 @@ class ReloadWindow {
     return item;
   }
 
-  /// A buffer given out by next() was used for the last time and is gone from the device.
+  /// The same if it has at most `room` bytes, whatever the limit: for a caller that counts himself.
+  [[nodiscard]] std::optional<Item> next_within(Bytes room) {
+    if (waiting_.empty() || waiting_.front().second > room) return std::nullopt;
+    Item item = std::move(waiting_.front().first);
+    ahead_ += waiting_.front().second;
+    waiting_.pop_front();
+    return item;
+  }
+
+  /// A buffer given out was used for the last time and is gone from the device.
   void finished(Bytes size) noexcept { ahead_ -= size; }
 
   [[nodiscard]] Bytes ahead() const noexcept { return ahead_; }

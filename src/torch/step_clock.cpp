@@ -1,0 +1,109 @@
+#include "step_clock.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+std::int64_t signed_count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
+
+}  // namespace
+
+void StepClock::start(StorageWatch* watch) {
+  watch_ = watch;
+  failed_ = false;
+  pauses_ = 1;
+  since_.reset();
+  intervals_.clear();
+  given_ = 0;
+  last_.reset();
+  bytes_.reset();
+  at_start_ = device_->allocated();
+  peak_ = at_start_;
+  running_ = true;
+  resume();
+}
+
+void StepClock::pause() noexcept {
+  if (!running_ || pauses_++ > 0) return;
+  try {
+    if (since_) intervals_.push_back({std::move(*since_), device_->mark(), nullptr, 0});
+    since_.reset();
+    if (watch_ == nullptr) return;
+    const Bytes most = device_->take_peak();
+    peak_ = std::max(peak_, most);
+    measure(signed_count(most) - signed_count(at_start_) - watch_->bytes());
+    bytes_now_ = signed_count(device_->allocated()) - signed_count(at_start_) - watch_->bytes();
+  } catch (const std::exception&) {
+    failed_ = true;  // Whoever uses the device is told.
+  }
+}
+
+void StepClock::measure(std::int64_t bytes) { bytes_ = std::max(bytes_.value_or(bytes), bytes); }
+
+void StepClock::resume() noexcept {
+  if (!running_ || --pauses_ > 0) return;
+  try {
+    if (watch_ != nullptr) {
+      peak_ = std::max(peak_, device_->take_peak());
+      watch_->look();
+    }
+    since_ = device_->mark();
+  } catch (const std::exception&) {
+    failed_ = true;
+  }
+}
+
+bool StepClock::give_to(const std::shared_ptr<PassMoments>& pass) {
+  const bool any = given_ < intervals_.size();
+  for (; given_ < intervals_.size(); ++given_) {
+    intervals_[given_].pass = pass;
+    intervals_[given_].moment = pass->list.size();
+  }
+  return any;
+}
+
+void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind, int index) {
+  if (!running_) return;
+  // The pass before is over, as far as anybody knows.
+  if (last_ != nullptr && last_ != pass && last_->backward && give_to(last_)) {
+    last_->tail_bytes = std::max(last_->tail_bytes.value_or(*bytes_), *bytes_);
+    bytes_.reset();
+  }
+  std::int64_t bytes = bytes_now_;
+  if (give_to(pass)) bytes = std::exchange(bytes_, std::nullopt).value_or(bytes);
+  if (pass->tail_bytes) bytes = std::max(bytes, *std::exchange(pass->tail_bytes, std::nullopt));
+  if (kind == MomentKind::kBackwardBegins) pass->backward = true;
+  pass->list.push_back({kind, index, 0, watch_ == nullptr ? 0 : bytes});
+  last_ = pass;
+}
+
+void StepClock::stop() noexcept {
+  pause();
+  running_ = false;
+  if (last_ == nullptr || !last_->backward || !give_to(last_)) return;
+  const std::int64_t bytes = bytes_.value_or(bytes_now_);
+  last_->tail_bytes = std::max(last_->tail_bytes.value_or(bytes), bytes);
+}
+
+void StepClock::end_of(PassMoments& pass) {
+  const std::int64_t before = pass.list.empty() ? 0 : pass.list.back().other_bytes;
+  pass.list.push_back({MomentKind::kEnd, -1, 0, pass.tail_bytes.value_or(before)});
+}
+
+void StepClock::resolve() {
+  for (const Interval& interval : intervals_) {
+    if (interval.pass == nullptr || interval.moment >= interval.pass->list.size()) continue;
+    const Nanoseconds time = device_->elapsed(interval.begin, interval.end);
+    // Marks of two streams may come in any order.
+    interval.pass->list[interval.moment].compute_ns += std::max(time, Nanoseconds(0)).count();
+  }
+  intervals_.clear();
+  given_ = 0;
+  last_.reset();
+}
+
+}  // namespace spillway

@@ -1,0 +1,84 @@
+/// The moments of a step's passes, how long the device computed between them, and how much was
+/// allocated; internal. Under the session's lock, except running().
+///
+/// One clock for all passes of a step, for they may take turns. It stands still while the session
+/// itself is at work, so that neither its waits for copies nor its replays nor, on the CPU, its own
+/// doing count as the model's. What it measured since the moment before belongs to the pass of the
+/// moment that comes next.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "pass_moments.hpp"
+#include "storage_watch.hpp"
+#include "torch_device.hpp"
+
+namespace spillway {
+
+class StepClock {
+ public:
+  explicit StepClock(TorchDevice& device) : device_(&device) {}
+  StepClock(const StepClock&) = delete;
+  StepClock& operator=(const StepClock&) = delete;
+
+  /// `watch`: the storages beside which bytes are counted; null: bytes are nobody's business.
+  /// Forgets the step before. It runs from now on.
+  void start(StorageWatch* watch);
+  [[nodiscard]] bool running() const noexcept { return running_; }
+
+  /// The session is at work; nests.
+  void pause() noexcept;
+  /// ... and no longer.
+  void resume() noexcept;
+
+  /// Now: the first one after pause() gets what was measured since the moment before.
+  void moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind, int index);
+
+  /// What was measured since the last moment belongs to the last pass, if that is in its backward.
+  void stop() noexcept;
+
+  /// Fills in the times of all moments. Blocks until they have happened. After stop(), and after
+  /// end_of() was called for each pass that shall have an end.
+  /// Errors: DeviceError of a failed device.
+  void resolve();
+  /// Adds the last moment of a pass.
+  static void end_of(PassMoments& pass);
+
+  /// Whether the device failed on the way: then there are no times.
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// What was allocated when the step began,
+  [[nodiscard]] Bytes at_start() const noexcept { return at_start_; }
+  /// and the most since then, if there is a watch.
+  [[nodiscard]] Bytes peak() const noexcept { return peak_; }
+
+ private:
+  struct Interval {
+    TimeMark begin;
+    TimeMark end;
+    std::shared_ptr<PassMoments> pass;  // Whose moment number `moment` it leads to.
+    std::size_t moment = 0;
+  };
+
+  void measure(std::int64_t bytes);
+  [[nodiscard]] bool give_to(const std::shared_ptr<PassMoments>& pass);
+
+  TorchDevice* device_;
+  StorageWatch* watch_ = nullptr;
+  std::atomic<bool> running_ = false;
+  bool failed_ = false;
+  int pauses_ = 0;
+  std::optional<TimeMark> since_;
+  std::vector<Interval> intervals_;
+  std::size_t given_ = 0;  // Of them.
+  std::shared_ptr<PassMoments> last_;
+  Bytes at_start_;
+  Bytes peak_;
+  std::optional<std::int64_t> bytes_;  // The most beside saved buffers since the last moment,
+  std::int64_t bytes_now_ = 0;         // and at the last pause.
+};
+
+}  // namespace spillway
