@@ -382,7 +382,8 @@ def test_the_stubs_name_all_that_the_compiled_half_has():
     tree = ast.parse((Path(spillway.__file__).parent / "_native.pyi").read_text())
 
     def names(body: list[ast.stmt]) -> set[str]:
-        return {each.name for each in body if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
+        values = {ast.unparse(each.target) for each in body if isinstance(each, ast.AnnAssign)}
+        return values | {each.name for each in body if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
 
     def public(value: object) -> set[str]:
         return {name for name in dir(value) if not name.startswith("_")}
