@@ -12,6 +12,7 @@
 #include "plan.hpp"
 #include "profile.hpp"
 #include "spillway/core/error.hpp"
+#include "trace.hpp"
 #include "train.hpp"
 
 namespace {
@@ -31,6 +32,7 @@ constexpr const char* kFooter =
     "  spillway plan --profile p.json --budget 8GiB --out plan.json\n"
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
     "  spillway diff a.json b.json      what differs between two plans\n"
+    "  spillway trace --profile p.json --plan plan.json -o trace.json    the step, for Perfetto\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
@@ -51,6 +53,7 @@ int run(int argc, char** argv) {
   spillway::app::add_explain(app, action);
   spillway::app::add_diff(app, action);
   spillway::app::add_profile(app, action);
+  spillway::app::add_trace(app, action);
   spillway::app::add_train(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
   return action();

@@ -34,6 +34,9 @@ class BudgetBench {
   /// By a plan for the profile of the whole way. Precondition: that was run.
   [[nodiscard]] BudgetOutcome run_by_plan(const BudgetRow& row);
 
+  /// Null before the whole way was run.
+  [[nodiscard]] std::shared_ptr<const Profile> profile() const { return profile_; }
+
   /// The peak of a step without a session.
   [[nodiscard]] Bytes base_peak() { return measured_.step(nullptr).peak; }
 

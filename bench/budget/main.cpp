@@ -37,9 +37,12 @@ struct Options {
   int repeats = 7;
   std::string model = "layers";
   std::vector<std::string> budgets;  // Empty: those of the model.
+  std::string profile;               // Where the profile goes; empty: nowhere.
 };
 
 double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
+
+double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
 
@@ -65,6 +68,8 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_remade)),
       exact("by operators", "", 0, static_cast<double>(outcome.report.repeated_calls)),
       exact("late", "", 0, static_cast<double>(outcome.report.late_reloads)),
+      exact("waited to release", "ms", 1, milliseconds(outcome.report.waits.release)),
+      exact("to reload", "ms", 1, milliseconds(outcome.report.waits.reload)),
       exact("demoted", "", 0, static_cast<double>(outcome.report.demoted.size())),
   };
 }
@@ -134,6 +139,8 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember(budget_models()))
       ->capture_default_str();
   app.add_option("--budgets", options.budgets, "Other budgets: 8GiB,33%")->delimiter(',');
+  app.add_option("--profile", options.profile, "Save the profile that the plans were made for")
+      ->type_name("FILE");
 }
 
 void measure_all(const Options& options, Report& report) {
@@ -158,6 +165,7 @@ void measure_all(const Options& options, Report& report) {
     add_line(*report.side_by_side, text, outcome);
   };
   run(chosen.rows[chosen.whole_way], true);
+  if (!options.profile.empty()) save_profile(*bench.profile(), options.profile);
   for (const BudgetRow& row : chosen.rows) run(row, false);
   report.figures.push_back({"budget.base_peak",
                             {"peak without Spillway", "GiB", 3, app::exactly(base_peak)},
