@@ -42,7 +42,8 @@ struct Lane {
 
 }  // namespace
 
-LinkSpeed measure_link(Device& device, Tier& tier) {
+LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
+  Device& device = torch_device.device();
   LinkSpeed speed;
   Lane out;
   Lane back;
@@ -63,10 +64,13 @@ LinkSpeed measure_link(Device& device, Tier& tier) {
   } catch (const OutOfMemory&) {
     return speed;  // A model that just fits leaves no room to measure; nobody depends on it.
   }
+  torch_device.keep_busy();
   out.run();
   speed.out = out.speed();
+  torch_device.keep_busy();
   back.run();
   speed.back = back.speed();
+  torch_device.keep_busy();
   out.run();
   back.run();
   speed.out_with_back = out.speed();

@@ -137,6 +137,7 @@ void SessionCore::bring_back(SavedBuffer& buffer) {
   }
   if (buffer.reloading && !buffer.ready) {
     Stream& stream = device_->current_stream();
+    clock_.works();
     waits_.time(WaitCause::kReload, stream, [&] {
       engine_->ready(buffer.ticket, stream);
       device_->catch_up(stream);
@@ -228,6 +229,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
     if (buffer->ticket.released() || buffer->ticket.reloading()) {
       end();
     } else {
+      clock_.works();
       waits_.time(WaitCause::kInPlace, *buffer->stream, end);
     }
   }

@@ -348,6 +348,7 @@ void SessionCore::release_popped(const BufferRef& buffer) {
 }
 
 void SessionCore::release(SavedBuffer& buffer) {
+  clock_.works();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);

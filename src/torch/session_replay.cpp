@@ -87,6 +87,7 @@ void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuff
   RecipeBook& book = *buffer.pass->book;
   const Replay::Job job = job_for(buffer);
   step_.repeated_calls += job.calls.size();
+  clock_.works();
   lock.unlock();
   Replay::run(book, job);
   Replay::trim(book, job, options_.remade.count());

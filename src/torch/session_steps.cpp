@@ -141,7 +141,7 @@ void SessionCore::finish_recording() {
     return;
   }
   find_layers(profile, options_.layers);
-  profile.link = measure_link(device_->device(), *limited_tier_);
+  profile.link = measure_link(*device_, *limited_tier_);
   profile_ = std::make_shared<const Profile>(std::move(profile));
   if (options_.plan && !made_for(*options_.plan, *profile_)) {
     count_fallback("the plan given was made for another structure than the one recorded");

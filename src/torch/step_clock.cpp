@@ -17,6 +17,7 @@ void StepClock::start(StorageWatch* watch) {
   failed_ = false;
   pauses_ = 1;
   since_.reset();
+  paused_.reset();
   intervals_.clear();
   given_ = 0;
   last_.reset();
@@ -30,7 +31,12 @@ void StepClock::start(StorageWatch* watch) {
 void StepClock::pause() noexcept {
   if (!running_ || pauses_++ > 0) return;
   try {
-    if (since_) intervals_.push_back({std::move(*since_), device_->mark(), nullptr, 0});
+    works_ = false;
+    paused_.reset();
+    if (since_) {
+      paused_ = device_->mark();
+      intervals_.push_back({std::move(*since_), *paused_, nullptr, 0});
+    }
     since_.reset();
     if (watch_ == nullptr) return;
     const Bytes most = device_->take_peak();
@@ -51,7 +57,7 @@ void StepClock::resume() noexcept {
       peak_ = std::max(peak_, device_->take_peak());
       watch_->look();
     }
-    since_ = device_->mark();
+    since_ = paused_ && device_->computes_beside() && !works_ ? *paused_ : device_->mark();
   } catch (const std::exception&) {
     failed_ = true;
   }

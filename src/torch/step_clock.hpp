@@ -3,7 +3,8 @@
 ///
 /// One clock for all passes of a step, for they may take turns. It stands still while the session
 /// itself is at work, so that neither its waits for copies nor its replays nor, on the CPU, its own
-/// doing count as the model's. What it measured since the moment before belongs to the pass of the
+/// doing count as the model's. Where operators run beside the calling thread and the session has
+/// nothing done on their stream, it goes on: the small gaps between kernels are the model's. What it measured since the moment before belongs to the pass of the
 /// moment that comes next.
 #pragma once
 
@@ -32,6 +33,8 @@ class StepClock {
 
   /// The session is at work; nests.
   void pause() noexcept;
+  /// In a pause: it has something done on the stream of the operators.
+  void works() noexcept { works_ = true; }
   /// ... and no longer.
   void resume() noexcept;
 
@@ -75,7 +78,9 @@ class StepClock {
   std::atomic<bool> running_ = false;
   bool failed_ = false;
   int pauses_ = 0;
+  bool works_ = false;
   std::optional<TimeMark> since_;
+  std::optional<TimeMark> paused_;
   std::vector<Interval> intervals_;
   std::size_t given_ = 0;  // Of them.
   std::shared_ptr<PassMoments> last_;

@@ -41,6 +41,12 @@ class TorchDevice {
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
 
+  /// Whether operators run on current_stream(), beside the calling thread.
+  [[nodiscard]] virtual bool computes_beside() const = 0;
+  /// Queues some milliseconds of matrix products, where operators run beside the calling thread and
+  /// there is memory for them.
+  virtual void keep_busy() = 0;
+
   /// A moment on current_stream(), or on `stream`, which it gave.
   [[nodiscard]] virtual TimeMark mark() = 0;
   [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;

@@ -1,6 +1,11 @@
 #include <vector>
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -43,6 +48,22 @@ class CudaTorchDevice final : public TorchDevice {
     const c10::cuda::CUDAStreamGuard guard(torch_stream(stream));
     c10::Allocator* const allocator = c10::cuda::CUDACachingAllocator::get();
     return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
+  }
+
+  [[nodiscard]] bool computes_beside() const override { return true; }
+  void keep_busy() override {
+    constexpr int kSize = 4096;
+    constexpr int kProducts = 40;
+    try {
+      const at::NoGradGuard no_gradients;
+      const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+      const auto options = at::TensorOptions().device(torch_device()).dtype(at::kBFloat16);
+      const at::Tensor matrix = at::ones({kSize, kSize}, options);
+      at::Tensor product = at::empty({kSize, kSize}, options);
+      for (int i = 0; i < kProducts; ++i) at::mm_out(product, matrix, matrix);
+    } catch (const c10::Error&) {
+      return;  // No memory, or only deterministic products wanted: it is not worth an error.
+    }
   }
 
   [[nodiscard]] TimeMark mark() override { return mark_on(current_stream()); }

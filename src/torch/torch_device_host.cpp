@@ -25,6 +25,9 @@ class HostTorchDevice final : public TorchDevice {
     return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
   }
 
+  [[nodiscard]] bool computes_beside() const override { return false; }
+  void keep_busy() override {}
+
   [[nodiscard]] TimeMark mark() override { return {nullptr, clock_.now()}; }
   [[nodiscard]] TimeMark mark_on(Stream& /*stream*/) override { return mark(); }
   [[nodiscard]] bool has_happened(const TimeMark& /*mark*/) const override { return true; }

@@ -197,7 +197,7 @@ struct ChunkProfile {
   bool operator==(const ChunkProfile&) const = default;
 };
 
-/// Bytes per second.
+/// Bytes per second, while the device computes.
 struct LinkSpeed {
   double out = 0;  ///< Device to host, alone.
   double back = 0;
