@@ -77,11 +77,11 @@ std::string bits_line(const Comparison& comparison, std::size_t steps) {
 
 std::string budget_line(const TrainFigures& figures, const Predicted& planned) {
   const Bytes peak = step_peak(figures.with, figures.warm_up);
+  const std::size_t all = figures.with.steps.size();
+  const std::size_t steps = all - std::min(figures.warm_up, all - 1);
   return std::string("within the budget: ") + (peak <= planned.budget ? "yes" : "no") + " (" +
-         to_string(peak) + " of " + to_string(planned.budget) + ", " +
-         std::to_string(figures.with.steps.size() -
-                        std::min(figures.warm_up, figures.with.steps.size())) +
-         " steps)\n";
+         to_string(peak) + " of " + to_string(planned.budget) + ", " + std::to_string(steps) +
+         (steps == 1 ? " step)\n" : " steps)\n");
 }
 
 /// Rows of "without", "with" and, where a planner was at work, "predicted".
