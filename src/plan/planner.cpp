@@ -38,13 +38,7 @@ class Planning {
         options_(options),
         rules_(translate(options.rules, shape_of(profile))),
         search_(profile, rules_, options) {
-    const Rules none;
-    Evaluator plain(profile, none, options.schedule);
-    Choice keep;
-    for (const ChunkSpace& space : plain.spaces()) {
-      keep.push_back(choose_everywhere(space, ActionKind::kKeep));
-    }
-    base_ = plain.simulator().run(plain.plan(keep));
+    base_ = search_.evaluator().simulator().run(make_plan(profile, {}));
   }
 
   [[nodiscard]] Search& search() { return search_; }

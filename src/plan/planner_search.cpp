@@ -34,9 +34,9 @@ Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions&
     : profile_(profile),
       options_(options),
       evaluator_(profile, rules, options.schedule),
-      fine_(evaluator_.spaces(), evaluator_.schedule(),
+      fine_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
             std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
-      coarse_(evaluator_.spaces(), evaluator_.schedule(),
+      coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
               std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
   if (rules.limits.host) host_ = count(*rules.limits.host);
   for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
