@@ -3,37 +3,39 @@
 #include <mutex>
 #include <utility>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 
 namespace spillway {
-namespace {
 
-at::Tensor state_of(at::Generator& generator) {
+GeneratorState::GeneratorState(at::Generator generator)
+    : generator_(std::move(generator)), state_(take(generator_)) {}
+
+GeneratorState::State GeneratorState::take(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator& generator, const at::Tensor& state) {
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
-}  // namespace
-
-GeneratorState::GeneratorState(at::Generator generator) : generator_(std::move(generator)) {
-  const at::Tensor state = state_of(generator_).contiguous();
+  if (generator.device().is_cpu()) {
+    auto* const cpu = generator.get<at::CPUGeneratorImpl>();
+    return OnCpu{cpu->engine(), cpu->next_float_normal_sample(), cpu->next_double_normal_sample()};
+  }
+  const at::Tensor state = generator.get_state().contiguous();
   const auto* const bytes = state.const_data_ptr<std::uint8_t>();
-  state_.assign(bytes, bytes + state.numel());
+  return std::vector<std::uint8_t>(bytes, bytes + state.numel());
 }
 
-GeneratorState::Applied::Applied(const GeneratorState& state)
-    : generator_(state.generator_), before_(state_of(generator_)) {
-  // Generators read it, and want a tensor for that.
-  auto* const bytes = const_cast<std::uint8_t*>(state.state_.data());
-  set_state(generator_,
-            at::from_blob(bytes, {static_cast<std::int64_t>(state.state_.size())}, at::kByte));
+void GeneratorState::apply() const {
+  const std::lock_guard lock(generator_.mutex());
+  if (const auto* const state = std::get_if<OnCpu>(&state_)) {
+    auto* const cpu = generator_.get<at::CPUGeneratorImpl>();
+    cpu->set_engine(state->engine);
+    cpu->set_next_float_normal_sample(state->next_float);
+    cpu->set_next_double_normal_sample(state->next_double);
+    return;
+  }
+  // A generator reads it, and wants a tensor for that.
+  const auto& bytes = std::get<std::vector<std::uint8_t>>(state_);
+  auto* const data = const_cast<std::uint8_t*>(bytes.data());
+  generator_.set_state(at::from_blob(data, {static_cast<std::int64_t>(bytes.size())}, at::kByte));
 }
-
-GeneratorState::Applied::~Applied() { set_state(generator_, before_); }
 
 }  // namespace spillway

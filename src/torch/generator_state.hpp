@@ -1,11 +1,14 @@
-/// A random generator as it was before a call; internal.
+/// A random generator as it was before a call; internal. Takes no memory of tensors, which would
+/// count as the model's.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
+#include <ATen/core/MT19937RNGEngine.h>
 
 namespace spillway {
 
@@ -15,21 +18,32 @@ class GeneratorState {
   explicit GeneratorState(at::Generator generator);
 
   /// While it lives the generator is in that state; then in the one it was in before.
-  class Applied {
-   public:
-    explicit Applied(const GeneratorState& state);
-    Applied(const Applied&) = delete;
-    Applied& operator=(const Applied&) = delete;
-    ~Applied();
-
-   private:
-    at::Generator generator_;
-    at::Tensor before_;
-  };
+  class Applied;
 
  private:
-  at::Generator generator_;
-  std::vector<std::uint8_t> state_;  // No tensor: it is not the model's memory.
+  struct OnCpu {
+    at::mt19937 engine;
+    std::optional<float> next_float;
+    std::optional<double> next_double;
+  };
+  using State = std::variant<OnCpu, std::vector<std::uint8_t>>;
+
+  [[nodiscard]] static State take(at::Generator& generator);
+  void apply() const;
+
+  mutable at::Generator generator_;
+  State state_;
+};
+
+class GeneratorState::Applied {
+ public:
+  explicit Applied(const GeneratorState& state) : before_(state.generator_) { state.apply(); }
+  Applied(const Applied&) = delete;
+  Applied& operator=(const Applied&) = delete;
+  ~Applied() { before_.apply(); }
+
+ private:
+  GeneratorState before_;
 };
 
 }  // namespace spillway

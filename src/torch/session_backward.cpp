@@ -36,6 +36,10 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
+  if (in_step_ && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
+      passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
+    order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
+  }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
   if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);

@@ -72,7 +72,8 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
       reload_window_(limits_of(options_).ahead.value_or(options_.ahead)),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
-      watch_(device_->granularity()) {
+      watch_(device_->granularity()),
+      step_time_(*device_) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -197,6 +198,7 @@ void SessionCore::begin_pass(PassKey key) {
     record_next_ = true;
     count_fallback("a chunk that was not recorded");
   }
+  order_.emplace_back(pass, false);
   passes_.push_back(std::move(pass));
 }
 

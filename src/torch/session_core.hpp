@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "call_recorder.hpp"
 #include "interception.hpp"
 #include "pass.hpp"
+#include "planning_job.hpp"
 #include "proof.hpp"
 #include "replay.hpp"
 #include "session_mutex.hpp"
@@ -20,9 +22,11 @@
 #include "spillway/transfer/engine.hpp"
 #include "spillway/transfer/windows.hpp"
 #include "step_clock.hpp"
+#include "step_time.hpp"
 #include "storage_pin.hpp"
 #include "storage_watch.hpp"
 #include "tensor_window.hpp"
+#include "timeline.hpp"
 #include "torch_device.hpp"
 #include "wait_times.hpp"
 
@@ -150,7 +154,20 @@ class SessionCore final : public Interceptor,
   void start_reload(SavedBuffer& buffer);
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
 
+  // A budget.
+  void begin_budgeted_step();
+  void begin_measuring();
+  void end_measuring();
+  void plan_for_record(PassSchedule schedule);
+  void start_planning();
+  void forget_planning();
+  void take_answer(const PlanningJob::Answer& answer);
+  void read_times(bool wait);
+  void look_at_measured() const;
+  [[nodiscard]] BudgetReport budget_report() const;
+
   // Between steps.
+  [[nodiscard]] PassSchedule recorded_schedule(const std::set<int>& chunks) const;
   void finish_recording();
   void adopt_plan(Plan plan);
   void finish_proof();
@@ -229,6 +246,31 @@ class SessionCore final : public Interceptor,
   mutable WaitTimes waits_;
   StepClock clock_;
   StorageWatch watch_;  // Of a step that is recorded.
+
+  struct Budgeting {
+    bool waiting = false;      // For the first plan of a record.
+    std::exception_ptr error;  // To be thrown by the next step.
+    std::string problem;
+    bool time_next = false;  // The next step that is not proved is timed.
+    bool timing = false;     // This one is,
+    bool measuring = false;  // or shows how long and large a step is.
+    bool refreshed = false;  // The record's times are those of a timed step.
+    bool as_predicted = true;
+    std::uint64_t waiting_steps = 0;
+    std::uint64_t plans = 0;
+    Bytes measured_peak;
+    Bytes proving_peak;
+    Nanoseconds measured_step{};
+    std::vector<std::string> drift;
+  };
+  mutable Budgeting budgeting_;
+  mutable StepTime step_time_;
+  Bytes step_start_;                                           // Allocated then.
+  std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.
+  PassSchedule schedule_;                                      // Of the record.
+  std::vector<TimedPass> timed_passes_;                        // Not read yet.
+  std::unique_ptr<PlanningJob> job_;
+  std::vector<std::unique_ptr<PlanningJob>> old_jobs_;  // Whose answers nobody wants.
 };
 
 }  // namespace spillway

@@ -13,6 +13,52 @@ std::string milliseconds(Nanoseconds time) {
   return with_decimals(static_cast<double>(time.count()) / 1e6, 2);
 }
 
+std::string percent(double share) { return with_decimals(100 * share, 1) + " %"; }
+
+template <typename Line>
+void write_budget(const BudgetReport& budget, Line&& line) {
+  if (!budget.problem.empty()) line("no plan", budget.problem);
+  if (budget.waiting > 0) {
+    line("waited for the plan", std::to_string(budget.waiting) + " steps, everything offloaded");
+  }
+  if (budget.plans == 0) return;
+  const auto measured = [](bool any, const std::string& text) {
+    return any ? ", measured " + text : std::string();
+  };
+  line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
+                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+                     (budget.proving_peak > Bytes(0)
+                          ? "; " + to_string(budget.proving_peak) + " in the step that proved it"
+                          : ""));
+  line("step time",
+       "predicted " + milliseconds(budget.predicted_step) + " ms" +
+           measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
+           "; with everything kept " + milliseconds(budget.base_step) + " ms");
+  if (budget.bound_step.count() > 0) {
+    const double above = static_cast<double>(budget.predicted_step.count()) /
+                             static_cast<double>(budget.bound_step.count()) -
+                         1;
+    line("bound", milliseconds(budget.bound_step) + " ms: at most " + percent(above) +
+                      " above any plan of this kind");
+  }
+  for (const std::string& each : budget.drift) line("drift", each);
+}
+
+nlohmann::ordered_json json_of(const BudgetReport& budget) {
+  return {{"budget", budget.budget.count()},
+          {"waiting", budget.waiting},
+          {"plans", budget.plans},
+          {"problem", budget.problem},
+          {"predicted_step_ns", budget.predicted_step.count()},
+          {"base_step_ns", budget.base_step.count()},
+          {"bound_step_ns", budget.bound_step.count()},
+          {"measured_step_ns", budget.measured_step.count()},
+          {"predicted_peak", budget.predicted_peak.count()},
+          {"measured_peak", budget.measured_peak.count()},
+          {"proving_peak", budget.proving_peak.count()},
+          {"drift", budget.drift}};
+}
+
 }  // namespace
 
 std::string SessionReport::to_text() const {
@@ -30,6 +76,7 @@ std::string SessionReport::to_text() const {
   line("saved on the device",
        "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
   if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
+  if (budget) write_budget(*budget, line);
   line("planned reduction",
        to_string(planned_reduction) + ", reached R = " + with_decimals(reduction_ratio, 2));
   for (const auto& [action, totals] : actions) line(action, totals_of(totals));
@@ -93,6 +140,7 @@ std::string SessionReport::to_json() const {
                               {"buffers", line.buffers},
                               {"bytes", line.bytes.count()}});
   }
+  if (budget) json["budget"] = json_of(*budget);
   json["fallbacks"] = fallbacks;
   return json.dump(2);
 }

@@ -35,10 +35,12 @@ void SessionCore::begin_step() {
                           "this session is within a step on another thread; use one session a "
                           "thread");
   }
+  if (options_.budget) begin_budgeted_step();
   in_step_ = true;
   thread_ = std::this_thread::get_id();
   recording_ = std::exchange(record_next_, false);
   passes_.clear();
+  order_.clear();
   explicit_passes_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
   last_tails_ = std::exchange(tails_, {});
@@ -47,19 +49,21 @@ void SessionCore::begin_step() {
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
   (void)device_->take_peak();
+  step_start_ = device_->allocated();
   bool recomputes = false;
   for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
   const bool verifies = options_.verify_every > 0 &&
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
-  if (recording_ || recomputes) {
+  begin_measuring();
+  if (recording_ || recomputes || budgeting_.timing) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
     if (recording_) start_recording_scopes();
     recorder_.start();
   }
-  if (recording_) clock_.start(&watch_);
+  if (recording_ || budgeting_.timing) clock_.start(recording_ ? &watch_ : nullptr);
   (void)set_interceptor(this);
 }
 
@@ -75,6 +79,7 @@ void SessionCore::end_step() noexcept {
     clock_.stop();
     step_.device_peak = std::max(step_.device_peak, clock_.peak());
   }
+  end_measuring();
   watch_.clear(mutex_);
   if (thread_ == std::this_thread::get_id()) recorder_.stop();
   settle_awaited();
@@ -105,6 +110,7 @@ void SessionCore::end_step() noexcept {
     for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
   }
   passes_.clear();
+  order_.clear();
   book_.reset();
   places_.clear();
   running_calls_.clear();
@@ -125,7 +131,7 @@ void SessionCore::finish_recording() {
       continue;
     }
     std::vector<Moment> moments;
-    if (!clock_.failed() && pass->moments->in_order) moments = std::move(pass->moments->list);
+    if (!clock_.failed() && pass->moments->in_order) moments = pass->moments->list;
     profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
                                                   std::move(moments), profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
@@ -141,11 +147,25 @@ void SessionCore::finish_recording() {
     count_fallback("the plan given was made for another structure than the one recorded");
     options_.plan.reset();
   }
+  if (options_.budget && !options_.plan) return plan_for_record(recorded_schedule(chunks));
   adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
+}
+
+PassSchedule SessionCore::recorded_schedule(const std::set<int>& chunks) const {
+  PassSchedule schedule;
+  for (const auto& [pass, backward] : order_) {
+    if (!pass->backward_begun || !chunks.contains(pass->key.chunk)) continue;
+    schedule.push_back({pass->key.chunk, pass->number, backward});
+  }
+  return schedule;
 }
 
 void SessionCore::adopt_plan(Plan plan) {
   tails_.clear();
+  step_time_.forget();
+  budgeting_.measured_step = {};
+  budgeting_.measured_peak = {};
+  budgeting_.proving_peak = {};
   plan_ = std::make_shared<const Plan>(std::move(plan));
   prove_next_ = true;
   demoted_.clear();
@@ -207,6 +227,9 @@ void SessionCore::use_plan(Plan plan) {
                           "anew with `spillway plan`");
   }
   options_.plan = plan;
+  forget_planning();
+  budgeting_.waiting = false;
+  budgeting_.time_next = false;
   adopt_plan(std::move(plan));
 }
 
@@ -269,6 +292,7 @@ SessionReport SessionCore::report() const {
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
+  if (options_.budget) report.budget = budget_report();
   if (plan_ == nullptr) return report;
   std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
   for (const ChunkPlan& chunk : plan_->chunks) {

@@ -45,6 +45,10 @@ class StepClock {
   /// end_of() was called for each pass that shall have an end.
   /// Errors: DeviceError of a failed device.
   void resolve();
+  /// Whether resolve() would have to wait.
+  [[nodiscard]] bool have_happened() const {
+    return intervals_.empty() || device_->has_happened(intervals_.back().end);
+  }
   /// Adds the last moment of a pass.
   static void end_of(PassMoments& pass);
 

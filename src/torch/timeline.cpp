@@ -1,6 +1,7 @@
 #include "timeline.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace spillway {
@@ -40,6 +41,8 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
 }
 
 void add_times(ChunkProfile& chunk) {
+  chunk.forward_ns = 0;
+  chunk.backward_ns = 0;
   std::int64_t now = 0;
   bool backward = false;
   for (const Moment& moment : chunk.timeline) {
@@ -75,6 +78,8 @@ void take_out_unsaved(Bytes granularity, ChunkProfile& chunk) {
   }
 }
 
+using MomentKey = std::pair<MomentKind, int>;
+
 }  // namespace
 
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk) {
@@ -86,6 +91,31 @@ void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& 
   chunk.timeline = std::move(moments);
   add_times(chunk);
   take_out_unsaved(granularity, chunk);
+}
+
+std::optional<Profile> with_times(const Profile& profile, const std::vector<TimedPass>& passes) {
+  Profile fresh = profile;
+  for (ChunkProfile& chunk : fresh.chunks) {
+    std::map<MomentKey, std::int64_t> times;
+    std::int64_t count = 0;
+    for (const TimedPass& pass : passes) {
+      if (pass.chunk != chunk.chunk) continue;
+      ++count;
+      for (const Moment& moment : pass.moments->list) {
+        const bool call =
+            moment.kind == MomentKind::kCallBegins || moment.kind == MomentKind::kCallEnds;
+        times[{moment.kind, moment.index - (call ? pass.call_shift : 0)}] += moment.compute_ns;
+      }
+    }
+    if (count == 0) return std::nullopt;
+    for (Moment& moment : chunk.timeline) {
+      const auto found = times.find({moment.kind, moment.index});
+      if (found == times.end()) return std::nullopt;
+      moment.compute_ns = found->second / count;
+    }
+    add_times(chunk);
+  }
+  return fresh;
 }
 
 }  // namespace spillway

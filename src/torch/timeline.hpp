@@ -1,8 +1,11 @@
 /// What the moments of a recorded pass say about it; internal.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "pass_moments.hpp"
 #include "spillway/plan/profile.hpp"
 
 namespace spillway {
@@ -13,5 +16,17 @@ namespace spillway {
 /// that they would be. Of several drops of a buffer the last counts.
 /// Without moments nothing has a time.
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk);
+
+/// The moments of a pass of a later step, with their times.
+struct TimedPass {
+  int chunk = 0;
+  int call_shift = 0;  // Calls here minus calls when it was recorded.
+  std::shared_ptr<PassMoments> moments;
+};
+
+/// The profile with the times of later passes, the mean of those of each chunk. Nothing if one of
+/// its chunks is not among them, or if what happened there was something else.
+[[nodiscard]] std::optional<Profile> with_times(const Profile& profile,
+                                                const std::vector<TimedPass>& passes);
 
 }  // namespace spillway

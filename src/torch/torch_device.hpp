@@ -52,6 +52,8 @@ class TorchDevice {
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual Bytes granularity() const = 0;
+  /// How much more it could hand out now.
+  [[nodiscard]] virtual Bytes room() const = 0;
   /// The most that it had handed out at once since take_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;
   /// ... and starts a new one.

@@ -2,9 +2,11 @@
 
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
@@ -60,6 +62,16 @@ class CudaTorchDevice final : public TorchDevice {
 
   [[nodiscard]] Bytes allocated() const override { return Bytes(count(statistic().current)); }
   [[nodiscard]] Bytes granularity() const override { return Bytes(512); }
+  [[nodiscard]] Bytes room() const override {
+    const c10::cuda::CUDAGuard guard(index_);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const auto statistics = c10::cuda::CUDACachingAllocator::getDeviceStats(index_);
+    const std::int64_t unused =
+        statistics.reserved_bytes[0].current - statistics.allocated_bytes[0].current;
+    return Bytes(free) + Bytes(count(unused));
+  }
   [[nodiscard]] Bytes peak() const override { return Bytes(count(statistic().peak)); }
   Bytes take_peak() override {
     const Bytes until_now = peak();

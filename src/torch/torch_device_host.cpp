@@ -3,6 +3,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/host_device.hpp"
+#include "spillway/memory/host_system.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "torch_device.hpp"
 
@@ -33,6 +34,7 @@ class HostTorchDevice final : public TorchDevice {
 
   [[nodiscard]] Bytes allocated() const override { return host_memory(); }
   [[nodiscard]] Bytes granularity() const override { return {}; }
+  [[nodiscard]] Bytes room() const override { return available_host_memory(); }
   [[nodiscard]] Bytes peak() const override { return host_memory_peak(); }
   Bytes take_peak() override { return start_host_memory_peak(); }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -142,6 +144,115 @@ TEST_F(CudaSession, DoesNotGrowOverManySteps) {
     }
   }
   EXPECT_EQ(session.report().host_peak, host);
+}
+
+/// Index of the only moment of that kind and index; -1 without one.
+int moment_of(const ChunkProfile& chunk, MomentKind kind, int index) {
+  for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
+    if (chunk.timeline[i].kind == kind && chunk.timeline[i].index == index) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+/// What a step in which everything is kept has allocated at most, as the timeline tells.
+std::int64_t kept_peak(const Profile& profile) {
+  const ChunkProfile& chunk = profile.chunks.at(0);
+  const auto step = static_cast<std::int64_t>(profile.granularity.count());
+  std::vector<std::int64_t> total;
+  for (const Moment& moment : chunk.timeline) total.push_back(moment.other_bytes);
+  for (const BufferProfile& buffer : chunk.buffers) {
+    if (!is_step_memory(buffer.fixed)) continue;
+    int born = static_cast<int>(chunk.timeline.size());
+    for (std::size_t site = 0; site < chunk.sites.size(); ++site) {
+      if (chunk.sites[site].buffer != buffer.id) continue;
+      born = std::min(born, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
+    }
+    if (buffer.producer.call >= 0) {
+      born = std::min(born, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
+    }
+    const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
+    const auto bytes = static_cast<std::int64_t>(buffer.size.count());
+    for (int i = born + 1; i <= dropped; ++i) {
+      total[static_cast<std::size_t>(i)] += (bytes + step - 1) / step * step;
+    }
+  }
+  return *std::max_element(total.begin(), total.end());
+}
+
+TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) {
+  SessionOptions options = offload_everything();
+  options.rules = {};
+  Session session(std::move(options));
+  TinyModel model(shape_);
+  session.register_model(model);
+  std::int64_t measured = 0;
+  for (int i = 0; i < 4; ++i) {
+    model.zero_gradients();
+    const at::Tensor tokens = model.tokens(4, 512, i);
+    const std::int64_t before =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current;
+    {
+      const auto step = session.step();
+      model.loss(tokens).backward();
+    }
+    measured = static_cast<std::int64_t>(session.report().device_peak.count()) - before;
+  }
+  const Profile& profile = *session.profile();
+  const ChunkProfile& chunk = profile.chunks.at(0);
+  EXPECT_EQ(profile_from_json(to_json(profile), "p.json"), profile);
+  EXPECT_EQ(chunk.timeline.back().kind, MomentKind::kEnd);
+  EXPECT_GT(chunk.forward_ns, 0);
+  EXPECT_GT(chunk.backward_ns, 0);
+  const auto told = static_cast<double>(kept_peak(profile));
+  // A cached block that is a little too large is handed out whole.
+  EXPECT_NEAR(static_cast<double>(measured) / told, 1, 0.02) << measured;
+}
+
+TEST_F(CudaSession, CarriesOutAllowances) {
+  Plan plan;
+  Profile profile;
+  {
+    Session session(offload_everything());
+    EXPECT_EQ(difference(session, 1, plain_step), 0);
+    plan = *session.plan();
+    profile = *session.profile();
+  }
+  Bytes largest;
+  for (const BufferProfile& buffer : profile.chunks[0].buffers) {
+    if (buffer.fixed == FixedReason::kNone) largest = std::max(largest, buffer.size);
+  }
+  for (const Bytes allowed : {0_B, 16_MiB, 64_MiB}) {
+    plan.chunks[0].forward_allowance.assign(plan.chunks[0].sites.kind.size(), allowed);
+    plan.chunks[0].backward_allowance.assign(profile.chunks[0].unpack_order.size(), allowed);
+    SessionOptions options = offload_everything();
+    options.in_flight = 1_GiB;
+    options.ahead = 1_GiB;
+    options.plan = plan;
+    Session session(std::move(options));
+    EXPECT_EQ(difference(session, 4, plain_step), 0);
+    const SessionReport report = session.report();
+    EXPECT_LE(report.saved_peak_with, allowed + largest + largest) << report;
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+  }
+}
+
+TEST_F(CudaSession, StaysWithinABudget) {
+  for (const double share : {0.8, 0.6}) {
+    SessionOptions options = offload_everything();
+    options.rules = {};
+    options.budget = Budget::share(share);
+    options.plan_in_background = false;
+    Session session(std::move(options));
+    EXPECT_EQ(difference(session, 8, plain_step), 0);
+    const SessionReport report = session.report();
+    ASSERT_TRUE(report.budget);
+    EXPECT_GE(report.budget->plans, 1U) << report;
+    EXPECT_GT(report.budget->measured_peak, 0_B) << report;
+    EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+  }
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ class UnlockableDevice final : public TorchDevice {
   Bytes take_peak() override { return inner_->take_peak(); }
   [[nodiscard]] Bytes allocated() const override { return inner_->allocated(); }
   [[nodiscard]] Bytes granularity() const override { return inner_->granularity(); }
+  [[nodiscard]] Bytes room() const override { return inner_->room(); }
 
  private:
   std::unique_ptr<TorchDevice> inner_ = make_torch_device(at::kCPU);

@@ -40,6 +40,7 @@ class StreamDevice final : public TorchDevice {
   Bytes take_peak() override { return {}; }
   [[nodiscard]] Bytes allocated() const override { return {}; }
   [[nodiscard]] Bytes granularity() const override { return {}; }
+  [[nodiscard]] Bytes room() const override { return {}; }
 
   [[nodiscard]] testing::ManualClock& clock() { return *clock_; }
 

@@ -12,7 +12,8 @@
 /// Steps: without a plan made earlier the first one records, with every buffer above `small`
 /// offloaded, so that a model that does not fit records too. From then on the plan that the rules
 /// make of the record is carried out; the first such step proves that what is recomputed has the
-/// same bits (docs/recompute.md). Buffers are matched by structure, never by size. Where a pass
+/// same bits (docs/recompute.md). With a budget the planner makes the plan instead, on a thread of
+/// its own; until it is ready every buffer above `small` is offloaded. Buffers are matched by structure, never by size. Where a pass
 /// saves something else than what was recorded, the rest of that pass is kept on the device,
 /// counted, and the next step records anew.
 ///
@@ -26,6 +27,7 @@
 /// needs them. A session destroyed in the middle of a step ends the step.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -38,6 +40,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
+#include "spillway/torch/budget.hpp"
 #include "spillway/torch/session_report.hpp"
 
 namespace spillway {
@@ -51,6 +54,22 @@ struct SessionOptions {
   /// Where the model saves something else than the plan says, the step falls back, the next one
   /// records anew, and `rules` decide if the record is of another structure.
   std::optional<Plan> plan;
+  /// The most a step may have allocated above what is there before it. The planner finds the plan
+  /// that is fastest within it; `rules` pin what they match and set limits. The recording step and
+  /// those until the plan is ready are not bound by it, and the step that proves the plan may take
+  /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its times differ from the recorded ones, which were taken
+  /// while everything was copied, the plan is made once more.
+  std::optional<Budget> budget;
+  /// Plan while training goes on; else at the end of the recording step.
+  bool plan_in_background = true;
+  /// The most the planner may take.
+  std::chrono::milliseconds planning_time{5000};
+  /// Where the measured time or peak of a step leaves the prediction by more than this share, the
+  /// report says so,
+  double drift = 0.1;
+  /// and, if wanted, the next step records anew and the plan is made of that: once, until a step is
+  /// as predicted again.
+  bool replan = false;
   /// Buffers on this device are managed; by default the first CUDA device, or else the CPU.
   std::optional<at::Device> device;
   /// Smaller buffers are always kept.
@@ -123,7 +142,9 @@ class Session {
   void register_fixed(const at::Tensor& tensor, FixedReason reason);
 
   /// Begins a step on this thread.
-  /// Errors: InvalidArgument if this session, or another one on this thread, is within a step.
+  /// Errors: InvalidArgument if this session, or another one on this thread, is within a step;
+  /// PlanInfeasible and whatever else the planner says of a budget, once: no step has begun then,
+  /// and from the next call on everything is offloaded.
   [[nodiscard]] Step step();
 
   /// The next step records anew.

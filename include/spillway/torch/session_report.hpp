@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,22 @@ struct WaitTotals {
   Nanoseconds release{};   ///< In forward: for copies out, before memory was given up.
   Nanoseconds reload{};    ///< In backward: for copies back.
   Nanoseconds in_place{};  ///< In backward: for copies out of buffers that were used in place.
+};
+
+/// What a budget came to.
+struct BudgetReport {
+  Bytes budget;                  ///< 0 as long as no plan was made.
+  std::uint64_t waiting = 0;     ///< Steps that ran before there was a plan.
+  std::uint64_t plans = 0;       ///< Made so far.
+  std::string problem;           ///< What the planner said last, if it found no plan.
+  Nanoseconds predicted_step{};  ///< Of the plan that is carried out.
+  Nanoseconds base_step{};       ///< Predicted, if everything were kept.
+  Nanoseconds bound_step{};      ///< No plan of this kind is faster.
+  Bytes predicted_peak;          ///< Above what is allocated before a step; so is
+  Bytes measured_peak;           ///< that of the last step that carried the plan out. 0: none yet.
+  Bytes proving_peak;  ///< Of the last step that proved it: that has twice what it remakes.
+  Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
+  std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
 };
 
 struct SessionReport {
@@ -75,6 +92,8 @@ struct SessionReport {
   std::map<std::string, std::uint64_t> fallbacks;
 
   Bytes host_peak;
+
+  std::optional<BudgetReport> budget;  ///< Of a session with one.
 
   [[nodiscard]] std::string to_text() const;
   [[nodiscard]] std::string to_json() const;

@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "session_core.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
+#include "timeline.hpp"
+
+namespace spillway {
+namespace {
+
+/// Other times than these do not make another plan worth its while.
+constexpr double kSameTimes = 0.02;
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+double total_ns(const Profile& profile) {
+  double total = 0;
+  for (const ChunkProfile& chunk : profile.chunks) {
+    total += static_cast<double>(chunk.forward_ns + chunk.backward_ns);
+  }
+  return total;
+}
+
+/// "the peak is 8.0 GiB, 14.2 % more than predicted"; nothing within `share`.
+std::optional<std::string> drift_of(const std::string& what, double measured, double predicted,
+                                    double share) {
+  if (predicted <= 0) return std::nullopt;
+  const double off = measured / predicted - 1;
+  if (std::abs(off) <= share) return std::nullopt;
+  return what + ", " + with_decimals(100 * std::abs(off), 1) +
+         (off > 0 ? " % more than predicted" : " % less than predicted");
+}
+
+}  // namespace
+
+void SessionCore::begin_budgeted_step() {
+  if (job_ != nullptr && job_->done()) {
+    const std::unique_ptr<PlanningJob> job = std::move(job_);
+    take_answer(job->answer());
+  }
+  std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
+  if (budgeting_.error) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  read_times(/*wait=*/false);
+  look_at_measured();
+  if (budgeting_.drift.empty()) {
+    budgeting_.as_predicted = true;
+  } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
+    record_next_ = true;
+  }
+}
+
+void SessionCore::begin_measuring() {
+  const bool may = options_.budget && plan_ != nullptr && !budgeting_.waiting && !recording_;
+  if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
+  budgeting_.timing = may && !proving_ && std::exchange(budgeting_.time_next, false);
+  budgeting_.measuring = may && !proving_ && !budgeting_.timing;
+  if (recording_) timed_passes_.clear();
+  if (budgeting_.measuring) step_time_.begin();
+}
+
+void SessionCore::end_measuring() {
+  const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
+  if (options_.budget && proving_) budgeting_.proving_peak = peak;
+  if (budgeting_.measuring) {
+    step_time_.end();
+    budgeting_.measured_peak = peak;
+  }
+  if (!std::exchange(budgeting_.timing, false)) return;
+  for (const auto& pass : passes_) {
+    if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
+    StepClock::end_of(*pass->moments);
+    timed_passes_.push_back({pass->key.chunk, pass->call_shift, pass->moments});
+  }
+  if (!options_.plan_in_background) read_times(/*wait=*/true);
+}
+
+void SessionCore::plan_for_record(PassSchedule schedule) {
+  schedule_ = std::move(schedule);
+  budgeting_.waiting = true;
+  budgeting_.refreshed = false;
+  Rules everything;
+  everything.rules.emplace_back().action.kind = ActionKind::kOffload;
+  Plan plan = make_plan(*profile_, everything);
+  for (ChunkPlan& chunk : plan.chunks) {
+    for (Decision& decision : chunk.decisions) {
+      if (decision.fixed == FixedReason::kNone) decision.reason = "waiting for the plan";
+    }
+  }
+  adopt_plan(std::move(plan));
+  start_planning();
+}
+
+void SessionCore::start_planning() {
+  PlanningJob::Question question;
+  question.profile = profile_;
+  question.budget = *options_.budget;
+  question.room = device_->room() + device_->allocated();
+  question.room -= std::min(question.room, profile_->fixed);
+  question.options.rules = options_.rules;
+  Limits& limits = question.options.rules.limits;
+  limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
+  question.options.schedule = schedule_;
+  question.options.time_limit = options_.planning_time;
+  forget_planning();
+  if (options_.plan_in_background) {
+    job_ = std::make_unique<PlanningJob>(std::move(question));
+  } else {
+    take_answer(PlanningJob::plan(question));
+  }
+}
+
+void SessionCore::forget_planning() {
+  // It cannot be stopped, and nobody waits for it here.
+  if (job_ != nullptr) old_jobs_.push_back(std::move(job_));
+}
+
+void SessionCore::take_answer(const PlanningJob::Answer& answer) {
+  if (answer.error) {
+    budgeting_.problem = text_of(answer.error);
+    if (budgeting_.waiting) {
+      budgeting_.error = answer.error;
+    } else {
+      count_fallback("the plan could not be made anew");
+    }
+    return;
+  }
+  budgeting_.problem.clear();
+  budgeting_.waiting = false;
+  budgeting_.time_next = !budgeting_.refreshed;
+  ++budgeting_.plans;
+  adopt_plan(answer.planned->plan);
+}
+
+void SessionCore::read_times(bool wait) {
+  if (timed_passes_.empty() || (!wait && !clock_.have_happened())) return;
+  const std::vector<TimedPass> passes = std::exchange(timed_passes_, {});
+  budgeting_.refreshed = true;
+  try {
+    clock_.resolve();
+  } catch (const Error&) {
+    return;  // Whoever uses the failed device is told.
+  }
+  if (clock_.failed()) return;
+  std::optional<Profile> fresh = with_times(*profile_, passes);
+  if (!fresh) return;
+  const double before = total_ns(*profile_);
+  const double now = total_ns(*fresh);
+  profile_ = std::make_shared<const Profile>(std::move(*fresh));
+  if (before > 0 && std::abs(now / before - 1) > kSameTimes) start_planning();
+}
+
+void SessionCore::look_at_measured() const {
+  if (const std::optional<Nanoseconds> time = step_time_.take(/*wait=*/false)) {
+    budgeting_.measured_step = *time;
+  }
+  budgeting_.drift.clear();
+  if (plan_ == nullptr || !plan_->predicted_step_ns || !plan_->predicted_peak) return;
+  const Nanoseconds step = budgeting_.measured_step;
+  const Bytes peak = budgeting_.measured_peak;
+  const auto add = [&](const std::optional<std::string>& line) {
+    if (line) budgeting_.drift.push_back(*line);
+  };
+  if (step.count() > 0) {
+    const auto ns = static_cast<double>(step.count());
+    add(drift_of("the step takes " + with_decimals(ns / 1e6, 2) + " ms", ns,
+                 static_cast<double>(*plan_->predicted_step_ns), options_.drift));
+  }
+  if (peak > Bytes(0)) {
+    add(drift_of("the peak is " + to_string(peak), static_cast<double>(peak.count()),
+                 static_cast<double>(plan_->predicted_peak->count()), options_.drift));
+  }
+}
+
+BudgetReport SessionCore::budget_report() const {
+  look_at_measured();
+  BudgetReport report;
+  report.waiting = budgeting_.waiting_steps;
+  report.plans = budgeting_.plans;
+  report.problem = budgeting_.problem;
+  report.measured_peak = budgeting_.measured_peak;
+  report.proving_peak = budgeting_.proving_peak;
+  report.measured_step = budgeting_.measured_step;
+  report.drift = budgeting_.drift;
+  if (plan_ == nullptr) return report;
+  report.budget = plan_->budget.value_or(Bytes(0));
+  report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));
+  report.predicted_step = Nanoseconds(plan_->predicted_step_ns.value_or(0));
+  report.base_step = Nanoseconds(plan_->base_step_ns.value_or(0));
+  report.bound_step = Nanoseconds(plan_->bound_step_ns.value_or(0));
+  return report;
+}
+
+}  // namespace spillway
