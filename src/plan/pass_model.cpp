@@ -34,6 +34,7 @@ class Modeller {
       life.born = life.saved = life.let_go = life.dropped = -1;
       life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
+      life.held = buffer.fixed == FixedReason::kHeldByCaller;
       life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
     }
   }

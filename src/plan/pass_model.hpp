@@ -27,6 +27,7 @@ struct BufferLife {
   bool counted = false;  ///< Its bytes are its own, not in Moment::other_bytes: is_step_memory().
   bool managed = false;  ///< The session has it in its hands, even if it must not move it.
   bool movable = false;  ///< Not fixed.
+  bool held = false;     ///< By the caller; the session only hears of its unpacks.
 };
 
 /// A call's way through the pass.

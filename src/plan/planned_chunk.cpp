@@ -26,6 +26,13 @@ void add_buffers(PlannedChunk& chunk) {
   }
 }
 
+/// Who passed a value to a call gives it up when that has returned, before anything else begins.
+int let_go_after(const PlannedChunk& chunk, int last_read) {
+  const bool calls_next = last_read >= 0 && last_read < chunk.model->end &&
+                          chunk.moment(last_read + 1).kind == MomentKind::kCallBegins;
+  return calls_next ? last_read + 1 : last_read;
+}
+
 void add_anchors(PlannedChunk& chunk) {
   const std::size_t buffers = chunk.model->buffers.size();
   for (std::size_t i = 0; i < chunk.plan->anchors.size(); ++i) {
@@ -38,7 +45,7 @@ void add_anchors(PlannedChunk& chunk) {
     item.anchor = true;
     item.managed = true;
     item.entered = chunk.replays.anchored[i];
-    item.model_until = chunk.model->last_read[value];
+    item.model_until = let_go_after(chunk, chunk.model->last_read[value]);
     item.gone = chunk.replays.held_until[buffers + i];
     item.dropped = item.gone;
     chunk.items.push_back(item);
@@ -98,11 +105,21 @@ void add_what_stays(PlannedChunk& chunk) {
   chunk.between_bytes = std::max<std::int64_t>(
       0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
   chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
-  chunk.grown_bytes.assign(place(end) + 1, 0);
-  std::int64_t least = chunk.lasting_bytes;
+  // What is there from a moment to the end is at most the least in between.
+  std::vector<std::int64_t> least(place(end) + 1, 0);
+  std::int64_t so_far = chunk.lasting_bytes;
   for (int moment = end; moment > begins; --moment) {
-    least = std::max<std::int64_t>(0, std::min(least, other(moment)));
-    chunk.grown_bytes[place(moment)] = least;
+    so_far = std::max<std::int64_t>(0, std::min(so_far, other(moment)));
+    least[place(moment)] = so_far;
+  }
+  // What a node of the graph adds, later passes make beside what is there, and then add to it.
+  chunk.grown_bytes.assign(place(end) + 1, 0);
+  std::int64_t before_node = 0;
+  for (int moment = begins + 1; moment <= end; ++moment) {
+    chunk.grown_bytes[place(moment)] = before_node;
+    const bool first_unpack = chunk.moment(moment).kind == MomentKind::kUnpack &&
+                              chunk.moment(moment - 1).kind != MomentKind::kUnpack;
+    if (first_unpack) before_node = least[place(moment)];
   }
 }
 

@@ -62,11 +62,15 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) c
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
   const StepLimits limits = limits_of(plan, windows);
   StepWalk::Tails tails;
-  if (offloads(chunks)) {
+  // What stays needs no room on the host, which may let more go than in the step before.
+  constexpr int kSteps = 4;
+  for (int step = 0; step < kSteps && offloads(chunks); ++step) {
     StepListener nobody;
-    StepWalk step_before(chunks, schedule_, limits, nobody, {});
+    StepWalk step_before(chunks, schedule_, limits, nobody, tails);
     step_before.run();
+    const bool settled = step_before.tails() == tails || !step_before.found_no_room();
     tails = step_before.tails();
+    if (settled) break;
   }
   TimedStep timed(chunks, schedule_, profile_.link, trace);
   StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));

@@ -17,18 +17,50 @@ StepWalk::StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& 
       schedule_(schedule),
       limits_(limits),
       listener_(listener),
-      tails_(std::move(tails)) {}
+      tails_(std::move(tails)) {
+  lay_out();
+}
+
+void StepWalk::lay_out() {
+  int position = 0;
+  std::vector<PassStep> forwards;
+  for (const PassStep& step : schedule_) {
+    const auto same = [&](const PassStep& other) {
+      return other.chunk == step.chunk && other.micro_batch == step.micro_batch;
+    };
+    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const PlannedChunk& each) {
+      return each.model->chunk->chunk == step.chunk;
+    });
+    const int begins = chunk->model->backward_begins;
+    if (!step.backward) {
+      forwards.push_back(step);
+      parts_.push_back({static_cast<int>(chunk - chunks_.begin()), begins, position, 0});
+      position += begins;
+      continue;
+    }
+    const auto forward = std::find_if(forwards.begin(), forwards.end(), same);
+    parts_[place(static_cast<int>(forward - forwards.begin()))].backward = position - begins;
+    position += chunk->model->end + 1 - begins;
+  }
+}
 
 void StepWalk::run() {
   for (step_ = 0; step_ < schedule_.size(); ++step_) {
     const PassStep& step = schedule_[step_];
-    const int pass = step.backward ? find_pass(step) : add_pass(step);
-    now_ = {pass, passes_[place(pass)].chunk, step.backward, 0};
+    if (!step.backward) {
+      Pass& pass = passes_.emplace_back();
+      pass.key = step;
+      pass.chunk = parts_[passes_.size() - 1].chunk;
+      pass.items.resize(chunk_of(pass).items.size());
+      found_tails_.push_back(std::numeric_limits<int>::max());
+    }
+    const int number = step.backward ? find_pass(step) : static_cast<int>(passes_.size()) - 1;
+    now_ = {number, parts_[place(number)].chunk, step.backward, 0};
     find_base();
     const PassModel& model = *chunk_of(now_).model;
     if (step.backward) {
       run_part(model.backward_begins, model.end);
-      passes_[place(pass)].ended = true;
+      passes_[place(number)].ended = true;
     } else {
       run_part(0, model.backward_begins - 1);
     }
@@ -40,18 +72,6 @@ int StepWalk::find_pass(const PassStep& step) const {
     return pass.key.chunk == step.chunk && pass.key.micro_batch == step.micro_batch;
   });
   return static_cast<int>(found - passes_.begin());
-}
-
-int StepWalk::add_pass(const PassStep& step) {
-  const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const PlannedChunk& each) {
-    return each.model->chunk->chunk == step.chunk;
-  });
-  Pass& pass = passes_.emplace_back();
-  pass.key = step;
-  pass.chunk = static_cast<int>(chunk - chunks_.begin());
-  pass.items.resize(chunk->items.size());
-  found_tails_.push_back(std::numeric_limits<int>::max());
-  return static_cast<int>(passes_.size()) - 1;
 }
 
 void StepWalk::find_base() {

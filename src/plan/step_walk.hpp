@@ -90,6 +90,8 @@ class StepWalk {
   }
   /// Bytes of managed items on the device.
   [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
+  /// Whether something stayed because the host was full.
+  [[nodiscard]] bool found_no_room() const noexcept { return found_no_room_; }
   [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
   [[nodiscard]] std::int64_t bytes_out() const noexcept { return bytes_out_; }
   [[nodiscard]] std::int64_t bytes_back() const noexcept { return bytes_back_; }
@@ -103,6 +105,11 @@ class StepWalk {
   }
   /// Whether the pass's backward is what follows its forward.
   [[nodiscard]] bool backward_follows(int pass) const;
+  /// The place of a pass's moment among all of the step.
+  [[nodiscard]] int position(int pass, int moment) const {
+    const Part& part = parts_[static_cast<std::size_t>(pass)];
+    return moment + (moment < part.backward_begins ? part.forward : part.backward);
+  }
   /// Whether the model holds it, where its pass is now.
   [[nodiscard]] bool model_has(ItemRef what) const;
   [[nodiscard]] bool in_ledger(ItemRef what) const { return state(what).in_ledger; }
@@ -131,6 +138,14 @@ class StepWalk {
     signed char hidden = 0;  // Times its bytes in hidden_bytes_.
   };
 
+  /// Where a pass stands in the step.
+  struct Part {
+    int chunk = 0;
+    int backward_begins = 0;
+    int forward = 0;   // What to add to its moments,
+    int backward = 0;  // forward and backward.
+  };
+
   struct Pass {
     PassStep key;
     int chunk = 0;
@@ -154,8 +169,8 @@ class StepWalk {
   [[nodiscard]] const PlannedChunk& chunk_of(const Pass& pass) const {
     return chunks_[static_cast<std::size_t>(pass.chunk)];
   }
+  void lay_out();
   [[nodiscard]] int find_pass(const PassStep& step) const;
-  [[nodiscard]] int add_pass(const PassStep& step);
   void find_base();
   void run_part(int first, int last);
   void act();
@@ -191,7 +206,8 @@ class StepWalk {
   Tails tails_;
   Tails found_tails_;
 
-  std::vector<Pass> passes_;
+  std::vector<Part> parts_;   // By pass.
+  std::vector<Pass> passes_;  // Those that have begun.
   StepPlace now_;
   std::size_t step_ = 0;         // In the schedule.
   std::int64_t base_bytes_ = 0;  // Of passes that do not run.
@@ -207,6 +223,7 @@ class StepWalk {
   std::int64_t ahead_bytes_ = 0;
   std::int64_t fetched_ = 0;  // By the unpack that goes on.
   std::int64_t host_bytes_ = 0;
+  bool found_no_room_ = false;
   std::int64_t host_peak_ = 0;
   std::int64_t bytes_out_ = 0;
   std::int64_t bytes_back_ = 0;

@@ -47,9 +47,12 @@ void StepWalk::queue_next_pass() {
 
 void StepWalk::unpack(int unpack) {
   const ItemRef what{now_.pass, chunk_of(now_).model->chunk->unpack_order[place(unpack)]};
-  if (!item(what).managed || item(what).entered < 0) return;
+  const bool held = chunk_of(now_).model->buffers[place(what.item)].held;
+  if (!held && (!item(what).managed || item(what).entered < 0)) return;
   fetched_ = 0;
-  if (item(what).action != ActionKind::kRecompute) {
+  if (held) {
+    // It is there.
+  } else if (item(what).action != ActionKind::kRecompute) {
     bring_back(what);
   } else if (!state(what).in_ledger) {
     Pass& pass = passes_[place(now_.pass)];

@@ -30,7 +30,10 @@ void StepWalk::start_offload(ItemRef what) {
   const std::int64_t bytes = item(what).bytes;
   const int number = passes_[place(now_.pass)].offloads++;
   if (tails_.empty() || number < tails_[place(now_.pass)]) {
-    if (host_bytes_ + bytes > limits_.host) return;  // It is kept then.
+    if (host_bytes_ + bytes > limits_.host) {
+      found_no_room_ = true;  // It is kept then.
+      return;
+    }
     copy_out(what);
   }
   state(what).in_window = true;

@@ -19,7 +19,7 @@ TimedStep::TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule
   for (const PassStep& step : schedule) {
     if (!step.backward) passes_.push_back(step);
   }
-  for (auto& groups : groups_) groups.resize(passes_.size());
+  transfer_of_.resize(passes_.size());
 }
 
 void TimedStep::computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) {
@@ -49,46 +49,56 @@ void TimedStep::hold(const StepPlace& place, std::int64_t bytes) {
   peak_ = place;
 }
 
-int& TimedStep::group_of(SimulatedLink::Direction direction, ItemRef what) {
-  std::vector<int>& groups = groups_[direction][place_in(what.pass)];
-  if (groups.size() <= place_in(what.item)) groups.resize(place_in(what.item) + 1, -1);
-  return groups[place_in(what.item)];
+TimedStep::Transfer& TimedStep::transfer_of(ItemRef what) {
+  return transfers_[place_in(transfer_of_[place_in(what.pass)][place_in(what.item)])];
 }
 
 void TimedStep::copies_out(const StepPlace& place, ItemRef what, std::int64_t bytes) {
-  const int group = link_.add(SimulatedLink::kOut, bytes, now_ns_);
-  group_of(SimulatedLink::kOut, what) = group;
-  if (trace_) copies_[SimulatedLink::kOut].push_back({what, place.moment, group, bytes});
+  std::vector<int>& numbers = transfer_of_[place_in(what.pass)];
+  if (numbers.size() <= place_in(what.item)) numbers.resize(place_in(what.item) + 1, -1);
+  numbers[place_in(what.item)] = static_cast<int>(transfers_.size());
+  Transfer& transfer = transfers_.emplace_back();
+  transfer.groups[SimulatedLink::kOut] = link_.add(SimulatedLink::kOut, bytes, now_ns_);
+  transfer.seen.pass = step_of(what.pass, false);
+  transfer.seen.buffer = what.item;
+  transfer.seen.bytes = Bytes(static_cast<std::uint64_t>(bytes));
+  transfer.seen.saved = place.moment;
+  transfer.seen.saved_ns = whole(now_ns_);
 }
 
 void TimedStep::releases(const StepPlace& place, ItemRef what) {
-  const double end = link_.end_of(SimulatedLink::kOut, group_of(SimulatedLink::kOut, what));
+  Transfer& transfer = transfer_of(what);
+  const double end = link_.end_of(SimulatedLink::kOut, transfer.groups[SimulatedLink::kOut]);
   wait(place, what, end, result_.waits.release_ns);
+  transfer.seen.released_in = step_of(place.pass, place.backward);
+  transfer.seen.released = place.moment;
+  transfer.seen.released_ns = whole(now_ns_);
 }
 
 void TimedStep::gives_up(const StepPlace& place, ItemRef what) {
-  const int group = group_of(SimulatedLink::kOut, what);
-  const PlannedChunk& chunk = chunks_[place_in(place.chunk)];
-  const std::int64_t bytes = chunk.items[place_in(what.item)].bytes;
-  if (link_.remove(SimulatedLink::kOut, group, bytes)) {
-    std::erase_if(copies_[SimulatedLink::kOut], [&](const Copy& copy) {
-      return copy.what.pass == what.pass && copy.what.item == what.item;
-    });
-    return;
-  }
+  Transfer& transfer = transfer_of(what);
+  const int group = transfer.groups[SimulatedLink::kOut];
+  const auto bytes = static_cast<std::int64_t>(transfer.seen.bytes.count());
+  transfer.cancelled = link_.remove(SimulatedLink::kOut, group, bytes);
+  if (transfer.cancelled) return;
   wait(place, what, link_.end_of(SimulatedLink::kOut, group), result_.waits.in_place_ns);
 }
 
 void TimedStep::copies_back(const StepPlace& place, ItemRef what, std::int64_t bytes) {
-  const int out = group_of(SimulatedLink::kOut, what);
-  const int group = link_.add(SimulatedLink::kBack, bytes, now_ns_, out);
-  group_of(SimulatedLink::kBack, what) = group;
-  if (trace_) copies_[SimulatedLink::kBack].push_back({what, place.moment, group, bytes});
+  Transfer& transfer = transfer_of(what);
+  transfer.groups[SimulatedLink::kBack] =
+      link_.add(SimulatedLink::kBack, bytes, now_ns_, transfer.groups[SimulatedLink::kOut]);
+  transfer.seen.reloaded_in = step_of(place.pass, place.backward);
+  transfer.seen.reloaded = place.moment;
+  transfer.seen.reloaded_ns = whole(now_ns_);
+  back_order_.push_back(static_cast<int>(&transfer - transfers_.data()));
 }
 
 void TimedStep::fetches(const StepPlace& place, ItemRef what) {
-  const double end = link_.end_of(SimulatedLink::kBack, group_of(SimulatedLink::kBack, what));
+  Transfer& transfer = transfer_of(what);
+  const double end = link_.end_of(SimulatedLink::kBack, transfer.groups[SimulatedLink::kBack]);
   wait(place, what, end, result_.waits.reload_ns);
+  transfer.seen.ready_ns = whole(now_ns_);
 }
 
 void TimedStep::hands_over() { link_.hand_over(); }
@@ -112,23 +122,47 @@ void TimedStep::span(SimulatedWork work, const StepPlace& place, double begin, i
 }
 
 /// Copies of one group follow each other, each as long as its share of the bytes.
-void TimedStep::add_copies(SimulatedLink::Direction direction) {
+void TimedStep::add_copies(SimulatedLink::Direction direction, const std::vector<int>& transfers) {
   const bool back = direction == SimulatedLink::kBack;
   const std::vector<SimulatedLink::Group>& groups = link_.groups(direction);
   int last_group = -1;
   double done = 0;
-  for (const Copy& copy : copies_[direction]) {
-    if (std::exchange(last_group, copy.group) != copy.group) done = 0;
-    const SimulatedLink::Group& group = groups[place_in(copy.group)];
+  for (const int number : transfers) {
+    Transfer& transfer = transfers_[place_in(number)];
+    const int number_of_group = transfer.groups[direction];
+    if (std::exchange(last_group, number_of_group) != number_of_group) done = 0;
+    const SimulatedLink::Group& group = groups[place_in(number_of_group)];
     const auto at = [&](double bytes) {
       const double share = group.bytes > 0 ? bytes / group.bytes : 1;
       return whole(group.begin_ns + (group.end_ns - group.begin_ns) * share);
     };
-    const std::int64_t begin = at(done);
-    done += static_cast<double>(copy.bytes);
+    SimulatedTransfer& seen = transfer.seen;
+    std::int64_t& begin = back ? seen.back_begin_ns : seen.out_begin_ns;
+    std::int64_t& end = back ? seen.back_end_ns : seen.out_end_ns;
+    begin = at(done);
+    done += static_cast<double>(seen.bytes.count());
+    end = at(done);
+    const bool own = seen.reloaded_in.chunk == seen.pass.chunk &&
+                     seen.reloaded_in.micro_batch == seen.pass.micro_batch;
+    const int moment = !back ? seen.saved : own ? seen.reloaded : -1;
+    PassStep pass = seen.pass;
+    pass.backward = back;
     result_.spans.push_back({back ? SimulatedStream::kBack : SimulatedStream::kOut,
-                             back ? SimulatedWork::kCopyBack : SimulatedWork::kCopyOut, begin,
-                             at(done), step_of(copy.what.pass, back), copy.what.item, copy.moment});
+                             back ? SimulatedWork::kCopyBack : SimulatedWork::kCopyOut, begin, end,
+                             pass, seen.buffer, moment});
+  }
+}
+
+void TimedStep::add_trace() {
+  link_.finish();
+  std::vector<int> out_order;
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    if (!transfers_[i].cancelled) out_order.push_back(static_cast<int>(i));
+  }
+  add_copies(SimulatedLink::kOut, out_order);
+  add_copies(SimulatedLink::kBack, back_order_);
+  for (const int number : out_order) {
+    result_.transfers.push_back(transfers_[place_in(number)].seen);
   }
 }
 
@@ -160,12 +194,7 @@ Simulation TimedStep::take() && {
   result_.step_ns = whole(now_ns_);
   result_.peak = Bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(most_bytes_, 0)));
   result_.peak_place = describe_peak();
-  if (trace_) {
-    link_.finish();
-    add_copies(SimulatedLink::kOut);
-    add_copies(SimulatedLink::kBack);
-    result_.memory.push_back({result_.step_ns, 0});
-  }
+  if (trace_) add_trace();
   return std::move(result_);
 }
 

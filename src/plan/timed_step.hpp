@@ -28,19 +28,19 @@ class TimedStep final : public StepListener {
   [[nodiscard]] Simulation take() &&;
 
  private:
-  struct Copy {
-    ItemRef what;
-    int moment = 0;
-    int group = 0;
-    std::int64_t bytes = 0;
+  struct Transfer {
+    SimulatedTransfer seen;
+    int groups[2] = {-1, -1};
+    bool cancelled = false;
   };
 
-  [[nodiscard]] int& group_of(SimulatedLink::Direction direction, ItemRef what);
+  [[nodiscard]] Transfer& transfer_of(ItemRef what);
   [[nodiscard]] PassStep step_of(int pass, bool backward) const;
   void wait(const StepPlace& place, ItemRef what, double until, std::int64_t& total);
   void hold(const StepPlace& place, std::int64_t bytes);
   void span(SimulatedWork work, const StepPlace& place, double begin, int buffer);
-  void add_copies(SimulatedLink::Direction direction);
+  void add_copies(SimulatedLink::Direction direction, const std::vector<int>& transfers);
+  void add_trace();
   [[nodiscard]] PeakPlace describe_peak() const;
 
   const std::vector<PlannedChunk>& chunks_;
@@ -48,12 +48,12 @@ class TimedStep final : public StepListener {
   SimulatedLink link_;
   bool trace_;
   double now_ns_ = 0;
-  double waited_ns_[3] = {0, 0, 0};
   std::int64_t most_bytes_ = 0;
   bool any_bytes_ = false;
   StepPlace peak_;
-  std::vector<std::vector<int>> groups_[2];  // By pass, then item.
-  std::vector<Copy> copies_[2];              // For traces.
+  std::vector<Transfer> transfers_;            // In the order of their copies out,
+  std::vector<int> back_order_;                // and back.
+  std::vector<std::vector<int>> transfer_of_;  // By pass, then item.
   Simulation result_;
 };
 

@@ -58,7 +58,7 @@ struct PassKey {
 
 /// The last buffers to be offloaded of a pass whose backward follows at once: they need not leave.
 struct PassTail {
-  int first = std::numeric_limits<int>::max();  // Their lowest id.
+  int first = std::numeric_limits<int>::max();  // The first one's number among the pass's offloads.
   std::size_t before = 0;                       // The bytes offloaded before it.
 };
 
@@ -84,6 +84,7 @@ struct Pass {
   std::size_t next_site = 0;
   std::size_t unpacks = 0;
   PassTail tail;
+  int offloads = 0;
   std::size_t offloaded = 0;  // Bytes.
   bool diverged = false;
   bool backward_begun = false;
@@ -105,7 +106,8 @@ struct SavedBuffer {
   bool awaited = false;          // Its recipe is complete when the call that runs has ended.
   bool anchor = false;           // Held for replays; autograd did not save it.
   bool prove = false;            // Recomputed beside what was saved, and compared.
-  std::size_t before = 0;        // What its pass had offloaded when it was saved.
+  int number = -1;               // Among its pass's offloads,
+  std::size_t before = 0;        // and the bytes of those before it.
   StoragePin original;
   c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
   Stream* stream = nullptr;  // The one its operators run on.

@@ -28,6 +28,17 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   return window.on(buffer.storage);
 }
 
+void SessionCore::unpack_held(Pass& pass) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (!pass.backward_begun) begin_backward(pass);
+  if (pass.moments != nullptr) {
+    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+  }
+  ++pass.unpacks;
+  reload_ahead(pass);
+}
+
 void SessionCore::begin_backward(Pass& pass) {
   for (auto call = running_calls_.rbegin(); call != running_calls_.rend(); ++call) {
     if (book_->call(*call).pass == pass.number) {
@@ -54,12 +65,13 @@ void SessionCore::begin_backward(Pass& pass) {
 
 void SessionCore::remember_tail(const Pass& pass) {
   if (pass.layout == nullptr || pass.diverged) return;
+  PassTail tail;
   for (const WeakBuffer& each : pass.buffers) {
-    if (const BufferRef buffer = each.lock(); buffer != nullptr && buffer->in_window) {
-      tails_.emplace_back(pass.key, PassTail{buffer->id, buffer->before});
-      return;
-    }
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->in_window || buffer->number >= tail.first) continue;
+    tail = {buffer->number, buffer->before};
   }
+  if (tail.first != PassTail().first) tails_.emplace_back(pass.key, tail);
 }
 
 void SessionCore::queue_reloads(Pass& pass) {

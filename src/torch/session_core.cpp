@@ -16,20 +16,22 @@ class KeptTensor final : public SavedTensor {
   explicit KeptTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)) {
     if (is_plain(tensor)) window_.emplace(tensor);
   }
-  /// In a step that is timed.
+  /// `id`: in a step that is timed, else -1. `held`: by the caller; its unpacks were recorded.
   KeptTensor(const at::Tensor& tensor, std::shared_ptr<SessionCore> core,
-             std::shared_ptr<Pass> pass, int id)
+             std::shared_ptr<Pass> pass, int id, bool held)
       : KeptTensor(tensor) {
     core_ = std::move(core);
     pass_ = std::move(pass);
     id_ = id;
+    held_ = held;
   }
   ~KeptTensor() override {
-    if (core_ != nullptr) core_->drop_kept(pass_, id_, std::move(tensor_));
+    if (id_ >= 0) core_->drop_kept(pass_, id_, std::move(tensor_));
   }
 
   [[nodiscard]] at::Tensor unpack() override {
     if (window_) window_->require_unmodified();
+    if (held_) core_->unpack_held(*pass_);
     return tensor_;
   }
 
@@ -39,6 +41,7 @@ class KeptTensor final : public SavedTensor {
   std::shared_ptr<SessionCore> core_;
   std::shared_ptr<Pass> pass_;
   int id_ = -1;
+  bool held_ = false;
 };
 
 /// A tensor whose buffer the session has in its hands.
@@ -130,8 +133,9 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
     release_to_allowance(pass, place);
     // To detach a tensor of a Python class runs Python code, which may save and free tensors.
     lock.unlock();
-    if (!timed) return std::make_unique<KeptTensor>(tensor);
-    return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, id);
+    if (!timed && !held) return std::make_unique<KeptTensor>(tensor);
+    return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, timed ? id : -1,
+                                        held);
   }
   const BufferRef buffer = find_or_add(tensor, id, action);
   if (timed) note_site(pass_ref, id, tensor, buffer);
@@ -273,11 +277,12 @@ bool SessionCore::has_allowance(const Pass& pass) {
 
 bool SessionCore::may_stay(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
+  buffer.number = pass.offloads++;
   buffer.before = pass.offloaded;
   pass.offloaded += buffer.bytes;
   // With other sizes than in the last step nobody knows where the tail begins.
-  if (buffer.id == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
-  return buffer.id >= pass.tail.first;
+  if (buffer.number == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+  return buffer.number >= pass.tail.first;
 }
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {

@@ -58,6 +58,8 @@ class SessionCore final : public Interceptor,
   // What autograd asks for.
   [[nodiscard]] std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) override;
   [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
+  /// Backward wants something of the pass that the caller holds.
+  void unpack_held(Pass& pass);
   /// One saved tensor of `buffer` is gone; `id` is the buffer's in its pass, for the clock.
   void drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept;
   /// The same for a tensor that was kept, in a pass that is timed.

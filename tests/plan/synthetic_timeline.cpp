@@ -58,7 +58,7 @@ class Timeline {
   /// Whether its bytes are a saved buffer's, not among the others.
   [[nodiscard]] bool is_apart(int value) const {
     const int buffer = chunk_.values[place(value)].buffer;
-    return buffer >= 0 && chunk_.buffers[place(buffer)].fixed == FixedReason::kNone;
+    return buffer >= 0 && is_step_memory(chunk_.buffers[place(buffer)].fixed);
   }
 
   void scale_forward(std::int64_t wanted) {

@@ -36,9 +36,33 @@ struct SimulatedSpan {
   SimulatedWork work{};
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  PassStep pass;
+  PassStep pass;    ///< Of a copy: that of its buffer.
   int buffer = -1;  ///< Of copies, waits and replays; anchors count on from the buffers' ids.
-  int moment = -1;  ///< In the chunk's timeline.
+  int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass asked for.
+};
+
+/// The way of an offloaded buffer, or anchor: when it left and came back.
+struct SimulatedTransfer {
+  PassStep pass;    ///< The forward that saved it.
+  int buffer = -1;  ///< Anchors count on from the buffers' ids.
+  Bytes bytes;
+  /// Its copy out was asked for at this moment of its pass,
+  int saved = -1;
+  std::int64_t saved_ns = 0;
+  std::int64_t out_begin_ns = 0;
+  std::int64_t out_end_ns = 0;
+  /// its memory was given back here,
+  PassStep released_in;
+  int released = -1;  ///< A moment there; -1: never, it was used where it was.
+  std::int64_t released_ns = 0;
+  /// its copy back was asked for here,
+  PassStep reloaded_in;
+  int reloaded = -1;  ///< A moment there; -1: never.
+  std::int64_t reloaded_ns = 0;
+  std::int64_t back_begin_ns = 0;
+  std::int64_t back_end_ns = 0;
+  /// and this is when compute could go on with it.
+  std::int64_t ready_ns = -1;  ///< -1: nobody asked for it.
 };
 
 /// The bytes allocated from here on, above what was there before the step.
@@ -64,13 +88,16 @@ struct Simulation {
   Bytes host_peak;
   Bytes bytes_out;
   Bytes bytes_back;
-  std::vector<SimulatedSpan> spans;  ///< Empty unless asked for.
-  std::vector<MemoryPoint> memory;   ///< Likewise.
+  // Empty unless asked for.
+  std::vector<SimulatedSpan> spans;
+  std::vector<SimulatedTransfer> transfers;  ///< In the order of their copies out.
+  /// One for every moment of every pass, in order; and before that of an unpack's replay.
+  std::vector<MemoryPoint> memory;
 };
 
 struct SimulateOptions {
   PassSchedule schedule;  ///< Empty: one_pass().
-  bool trace = false;     ///< Fill in `spans` and `memory`.
+  bool trace = false;     ///< Fill in `spans`, `transfers` and `memory`.
   Limits windows;         ///< Used where the plan has neither allowances nor limits.
 };
 
@@ -83,6 +110,8 @@ struct SimulateOptions {
 /// Fills in the plan's allowances, so that as long as sizes stay the recorded ones the device never
 /// holds more than `budget`, where the plan's decisions allow that at all: releases as late and
 /// reloads as early as memory allows. An empty schedule: one_pass().
+/// Passes in flight of one chunk share its allowances, which suit some of them less than others: a
+/// budget near the smallest possible one may be missed there. simulate() tells.
 /// Errors: as simulate().
 void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
                     const PassSchedule& schedule = {});
