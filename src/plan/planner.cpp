@@ -52,7 +52,7 @@ class Planning {
   [[nodiscard]] std::optional<PlannedStep> plan(std::int64_t budget, std::vector<Choice>& known) {
     const std::optional<std::int64_t> bound = search_.bound_ns(budget);
     if (!bound) return std::nullopt;
-    Found found = search_.best(budget, known);
+    Found found = search_.best(budget, *bound, known);
     if (!found.evaluated.fits()) {
       Evaluated evaluated = search_.evaluator().evaluate(search_.smallest().choice, budget);
       if (!evaluated.fits()) return std::nullopt;

@@ -1,10 +1,61 @@
 #include "plan/planner_evaluate.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 namespace spillway {
+namespace {
+
+/// Takes down where a step goes beyond a budget.
+class ExcessProbe final : public StepListener {
+ public:
+  ExcessProbe(const PassSchedule& schedule, const Slots& slots, std::int64_t budget)
+      : slots_(slots), budget_(budget), excess_(static_cast<std::size_t>(slots.count())) {
+    for (std::size_t step = 0; step < schedule.size(); ++step) {
+      const std::pair<int, int> key = {schedule[step].chunk, schedule[step].micro_batch};
+      if (schedule[step].backward) {
+        const auto pass = std::find(passes_.begin(), passes_.end(), key);
+        backward_[static_cast<std::size_t>(pass - passes_.begin())] = static_cast<int>(step);
+      } else {
+        passes_.push_back(key);
+        forward_.push_back(static_cast<int>(step));
+        backward_.push_back(0);
+      }
+    }
+  }
+
+  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+    note(slots_.before(step_of(place), place.moment), bytes);
+  }
+
+  void repeats(const StepPlace& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
+    note(std::min(slots_.after(step_of(place), place.moment), slots_.count() - 1), bytes);
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> take() && { return std::move(excess_); }
+
+ private:
+  [[nodiscard]] int step_of(const StepPlace& place) const {
+    const auto pass = static_cast<std::size_t>(place.pass);
+    return place.backward ? backward_[pass] : forward_[pass];
+  }
+
+  void note(int slot, std::int64_t bytes) {
+    std::int64_t& most = excess_[static_cast<std::size_t>(slot)];
+    most = std::max(most, bytes - budget_);
+  }
+
+  const Slots& slots_;
+  std::int64_t budget_;
+  std::vector<std::pair<int, int>> passes_;
+  std::vector<int> forward_;  // By pass: its steps in the schedule.
+  std::vector<int> backward_;
+  std::vector<std::int64_t> excess_;
+};
+
+}  // namespace
 
 bool Evaluated::better_than(const Evaluated& other) const {
   return std::tie(excess, simulation.step_ns, simulation.bytes_out, simulation.peak) <
@@ -52,6 +103,20 @@ Evaluated Evaluator::evaluate(Plan plan, std::int64_t budget) {
   result.excess =
       std::max<std::int64_t>(0, static_cast<std::int64_t>(result.simulation.peak.count()) - budget);
   return result;
+}
+
+std::vector<std::int64_t> Evaluator::excess_by_slot(const Plan& plan, const Slots& slots,
+                                                    std::int64_t budget) const {
+  std::vector<PlannedChunk> chunks;
+  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
+    chunks.push_back(planned(simulator_.models()[i], plan.chunks[i]));
+  }
+  StepLimits limits;
+  limits.host = plan.limits.host ? static_cast<std::int64_t>(plan.limits.host->count())
+                                 : std::numeric_limits<std::int64_t>::max() / 2;
+  ExcessProbe probe(schedule(), slots, budget);
+  StepWalk(chunks, schedule(), limits, probe, {}).run();
+  return std::move(probe).take();
 }
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 
 #include "plan/match.hpp"
 #include "plan/planner_space.hpp"
+#include "plan/programme_slots.hpp"
 #include "plan/simulator.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/simulate.hpp"
@@ -37,6 +38,9 @@ class Evaluator {
   [[nodiscard]] Evaluated evaluate(const Choice& choice, std::int64_t budget);
   /// Sets allowances and simulates.
   [[nodiscard]] Evaluated evaluate(Plan plan, std::int64_t budget);
+  /// By slot: by how much the plan, with its allowances, goes beyond the budget.
+  [[nodiscard]] std::vector<std::int64_t> excess_by_slot(const Plan& plan, const Slots& slots,
+                                                         std::int64_t budget) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
 
  private:

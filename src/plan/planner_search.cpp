@@ -8,14 +8,23 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// So many slots are told apart in a step, about; more make the programme slow.
-constexpr int kSlots = 400;
+/// So many slots are told apart in a step, about. The relaxation takes more of them than the search
+/// for whole numbers can bear.
+constexpr int kFineSlots = 400;
+constexpr int kFineSlotsOfLayer = 8;
+constexpr int kCoarseSlots = 200;
+constexpr int kCoarseSlotsOfLayer = 4;
 /// What may be spent on simulating, as evaluations times moments.
 constexpr std::int64_t kTryAllWork = 4'000'000;
 constexpr std::int64_t kImproveWork = 1'000'000;
 /// A relaxed choice that is nearer to a whole number is taken as decided.
 constexpr double kWhole = 1e-6;
-constexpr int kNodes = 2000;
+/// How often the programme is solved again because the simulator found it too bold.
+constexpr int kTightenings = 4;
+/// From the bound: with less, a finer programme is not worth its time.
+constexpr double kWorthAnotherTry = 2e-3;
+/// Where the search ends, so that it ends at the same place everywhere.
+constexpr int kNodes = 50;
 
 std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
 
@@ -25,9 +34,12 @@ Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions&
     : profile_(profile),
       options_(options),
       evaluator_(profile, rules, options.schedule),
-      slots_(evaluator_.spaces(), evaluator_.schedule(), kSlots) {
+      fine_(evaluator_.spaces(), evaluator_.schedule(),
+            std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
+      coarse_(evaluator_.spaces(), evaluator_.schedule(),
+              std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
   if (rules.limits.host) host_ = count(*rules.limits.host);
-  for (int i = 0; i < slots_.count(); ++i) moments_ += slots_[i].last - slots_[i].first + 1;
+  for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
 }
 
 milliseconds Search::elapsed() const {
@@ -44,7 +56,7 @@ void Search::say(const std::string& text) const {
 
 std::optional<std::int64_t> Search::bound_ns(std::int64_t budget) {
   Programme programme(
-      evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link,
+      evaluator_.spaces(), fine_, evaluator_.schedule(), profile_.link,
       {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
   ++rounds_;
   const Solution solution = solve(programme.linear(), {.relaxed = true});
@@ -54,7 +66,7 @@ std::optional<std::int64_t> Search::bound_ns(std::int64_t budget) {
 
 std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns) {
   Programme programme(
-      evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link,
+      evaluator_.spaces(), fine_, evaluator_.schedule(), profile_.link,
       {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
   ++rounds_;
   const Solution solution = solve(programme.linear(), {.relaxed = true});
@@ -80,7 +92,7 @@ Choice Search::everywhere(ActionKind kind) const {
   return choice;
 }
 
-Found Search::best(std::int64_t budget, const std::vector<Choice>& known) {
+Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Choice>& known) {
   Found best = look_at(everywhere(ActionKind::kKeep), budget);
   if (best.evaluated.fits() && best.evaluated.simulation.bytes_out == Bytes(0) &&
       best.evaluated.simulation.replay_ns == 0) {
@@ -93,19 +105,24 @@ Found Search::best(std::int64_t budget, const std::vector<Choice>& known) {
     say("trying every plan");
     try_all(budget, best);
   } else {
-    say("solving the programme");
-    const std::optional<Choice> solved = solve_programme(
-        {.stance = Stance::kCautious, .budget = budget, .most_ns = std::nullopt, .host = host_});
-    if (solved) {
-      Found found = look_at(*solved, budget);
+    for (const Slots* slots : {&coarse_, &fine_}) {
+      if (is_good_enough(best, bound)) break;
+      std::optional<Found> solved = solve_and_tighten(budget, *slots);
+      if (!solved) continue;
       say("improving the plan");
-      improve(found, budget);
-      if (found.evaluated.better_than(best.evaluated)) return found;
+      improve(*solved, budget);
+      if (solved->evaluated.better_than(best.evaluated)) best = std::move(*solved);
     }
   }
-  say("improving the plan");
-  improve(best, budget);
+  if (!best.evaluated.fits() || can_try_all()) improve(best, budget);
   return best;
+}
+
+bool Search::is_good_enough(const Found& found, std::int64_t bound) const {
+  const auto most = static_cast<double>(bound) * (1 + std::max(options_.gap, kWorthAnotherTry));
+  const bool good =
+      found.evaluated.fits() && static_cast<double>(found.evaluated.simulation.step_ns) <= most;
+  return good || time_left() <= milliseconds(0);
 }
 
 const Found& Search::smallest() {
@@ -119,7 +136,8 @@ const Found& Search::smallest() {
   } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
                                                                    .budget = std::nullopt,
                                                                    .most_ns = std::nullopt,
-                                                                   .host = host_})) {
+                                                                   .host = host_},
+                                                                  fine_)) {
     take_if_better(*solved, 0, best);
   }
   improve(best, 0);
@@ -172,8 +190,36 @@ void Search::try_all(std::int64_t budget, Found& best) {
   }
 }
 
-std::optional<Choice> Search::solve_programme(ProgrammeOptions options) {
-  Programme programme(evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link, options);
+std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots& slots) {
+  ProgrammeOptions options{
+      .stance = Stance::kCautious,
+      .budget = budget,
+      .most_ns = std::nullopt,
+      .host = host_,
+      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots.count()))};
+  std::optional<Found> best;
+  for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
+       ++round) {
+    say(round == 0 ? "solving the programme" : "solving the programme again, with less memory");
+    std::optional<Choice> choice = solve_programme(options, slots);
+    if (!choice) break;
+    Found found = look_at(std::move(*choice), budget);
+    const bool fits = found.evaluated.fits();
+    if (!fits) {
+      const std::vector<std::int64_t> excess =
+          evaluator_.excess_by_slot(found.evaluated.plan, slots, budget);
+      for (std::size_t i = 0; i < excess.size(); ++i) {
+        if (excess[i] > 0) options.reserve[i] = 2 * options.reserve[i] + excess[i];
+      }
+    }
+    if (!best || found.evaluated.better_than(best->evaluated)) best = std::move(found);
+    if (fits) break;
+  }
+  return best;
+}
+
+std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, const Slots& slots) {
+  Programme programme(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
   LinearProgramme& linear = programme.linear();
   rounds_ += 2;
   const Solution relaxed = solve(linear, {.relaxed = true});
@@ -188,14 +234,14 @@ std::optional<Choice> Search::solve_programme(ProgrammeOptions options) {
   }
   const milliseconds half = std::max(milliseconds(200), time_left() / 2);
   Solution solution =
-      solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+      solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
   if (solution.columns.empty()) {
     for (int column = 0; column < linear.columns(); ++column) {
       const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
       linear.set_bounds(column, lower, upper);
     }
     ++rounds_;
-    solution = solve(linear, {.gap = options_.gap / 2, .time_limit = half, .node_limit = kNodes});
+    solution = solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
   }
   return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
 }

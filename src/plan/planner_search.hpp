@@ -33,8 +33,10 @@ class Search {
   [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget);
   /// No step that takes at most `most_ns` needs less memory; empty: none is so fast.
   [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns);
-  /// The best that was found; it may not fit. Not worse than the `known` ones.
-  [[nodiscard]] Found best(std::int64_t budget, const std::vector<Choice>& known = {});
+  /// The best that was found; it may not fit. Not worse than the `known` ones. `bound`: that of
+  /// bound_ns(), to know when to stop.
+  [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound,
+                           const std::vector<Choice>& known = {});
   /// The one with the least memory that was found, whatever the time.
   [[nodiscard]] const Found& smallest();
 
@@ -50,7 +52,10 @@ class Search {
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;
   void try_all(std::int64_t budget, Found& best);
-  [[nodiscard]] std::optional<Choice> solve_programme(ProgrammeOptions options);
+  [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
+  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots);
+  [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
+                                                      const Slots& slots);
   void improve(Found& found, std::int64_t budget);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
                  Found& found);
@@ -59,7 +64,8 @@ class Search {
   const PlannerOptions& options_;
   std::optional<std::int64_t> host_;
   Evaluator evaluator_;
-  Slots slots_;
+  Slots fine_;                // For bounds,
+  Slots coarse_;              // and for choices.
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
   std::optional<Found> smallest_;
   int rounds_ = 0;

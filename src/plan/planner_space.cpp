@@ -18,7 +18,8 @@ class SpaceBuilder {
         profile_(profile),
         rules_(rules),
         obstacles_(chunk, rules.recompute_collectives),
-        weights_(chunk, profile, rules, matcher, obstacles_) {
+        weights_(chunk, profile, rules, matcher, obstacles_),
+        read_outside_(chunk.values.size()) {
     space_.chunk = &chunk;
     space_.model = model_of(chunk, profile.granularity);
     space_.decided = decide(chunk, rules, matcher);
@@ -28,10 +29,10 @@ class SpaceBuilder {
   }
 
   [[nodiscard]] ChunkSpace run() && {
+    find_reads();
     for (const BufferProfile& buffer : chunk_.buffers) {
       space_.buffers.push_back(options_of(buffer));
     }
-    find_reads();
     find_windows();
     return std::move(space_);
   }
@@ -51,7 +52,14 @@ class SpaceBuilder {
     const bool gone_in_forward = life.let_go <= space_.model.backward_begins;
     const bool needed_later = life.first_need < 0 || life.let_go < life.first_need;
     const bool link = profile_.link.out > 0 && profile_.link.back > 0;
-    return {true, link && gone_in_forward && needed_later, possible && needed_later};
+    return {true, link && gone_in_forward && needed_later,
+            possible && needed_later && !leaves_its_layer(buffer)};
+  }
+
+  /// Replays from layer to layer would have no end: what leads from one to the next is held.
+  [[nodiscard]] bool leaves_its_layer(const BufferProfile& buffer) const {
+    const int call = chunk_.values[place(buffer.value)].call;
+    return chunk_.operators[place(call)].layer >= 0 && read_outside_[place(buffer.value)];
   }
 
   [[nodiscard]] static bool life_is_known(const BufferLife& life) {
@@ -65,7 +73,9 @@ class SpaceBuilder {
       reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
       for (const int id : reads) {
         if (chunk_.values[place(id)].call < 0) continue;
-        space_.reads[call].push_back({id, weights_.crosses(id, static_cast<int>(call))});
+        const bool crosses = weights_.crosses(id, static_cast<int>(call));
+        space_.reads[call].push_back({id, crosses});
+        if (crosses) read_outside_[place(id)] = true;
       }
       const CallLife& life = space_.model.calls[call];
       space_.replay_ns.push_back(life.begins < 0 ? chunk_.operators[call].device_ns : life.ns);
@@ -120,6 +130,7 @@ class SpaceBuilder {
   const Rules& rules_;
   Obstacles obstacles_;
   Weights weights_;
+  std::vector<bool> read_outside_;  // By value: in another layer, or group of layers.
   ChunkSpace space_;
 };
 

@@ -12,7 +12,8 @@
 
 namespace spillway {
 
-/// Which actions a buffer may get; rules may leave one only.
+/// Which actions a buffer may get; rules may leave one only. The planner itself recomputes nothing
+/// that leads out of a layer: replays stay within one.
 struct BufferOptions {
   bool keep = true;
   bool offload = false;
