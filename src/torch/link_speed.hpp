@@ -8,7 +8,8 @@
 namespace spillway {
 
 /// Copies a few buffers each way alone and both ways at once, with memory of `tier`. Blocks for
-/// some milliseconds; takes 64 MiB of each side for that time. All zero if there is no room for it.
+/// some milliseconds; takes 64 MiB of each side for that time, or as much as the tier may have. All
+/// zero if there is no room for it.
 [[nodiscard]] LinkSpeed measure_link(Device& device, Tier& tier);
 
 }  // namespace spillway
