@@ -24,6 +24,7 @@ class Modeller {
     model_.calls.resize(chunk.operators.size());
     model_.last_read.resize(chunk.values.size(), -1);
     model_.save_moment.resize(chunk.sites.size(), -1);
+    model_.save_call.resize(chunk.sites.size(), -1);
     model_.unpack_moment.resize(chunk.unpack_order.size(), -1);
     for (const ValueProfile& value : chunk.values) {
       model_.value_bytes.push_back(handed_out(value.size, granularity));
@@ -58,11 +59,13 @@ class Modeller {
       case MomentKind::kCallBegins:
         model_.calls[place(now.index)].begins = moment;
         model_.calls[place(now.index)].ns = -since_begin_;
+        running_.push_back(now.index);
         return;
       case MomentKind::kCallEnds:
         return call_ends(moment, now.index);
       case MomentKind::kSave:
         model_.save_moment[place(now.index)] = moment;
+        if (!running_.empty()) model_.save_call[place(now.index)] = running_.back();
         first(model_.buffers[place(chunk_.sites[place(now.index)].buffer)].saved, moment);
         return;
       case MomentKind::kBackwardBegins:
@@ -87,6 +90,7 @@ class Modeller {
     CallLife& call = model_.calls[place(number)];
     call.ends = moment;
     call.ns += since_begin_;
+    std::erase(running_, number);
     const OperatorProfile& profile = chunk_.operators[place(number)];
     for (const int value : profile.makes) {
       model_.last_read[place(value)] = std::max(model_.last_read[place(value)], moment);
@@ -113,6 +117,7 @@ class Modeller {
   const ChunkProfile& chunk_;
   PassModel model_;
   std::int64_t since_begin_ = 0;
+  std::vector<int> running_;  // Calls.
 };
 
 }  // namespace

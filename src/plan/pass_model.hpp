@@ -48,6 +48,7 @@ struct PassModel {
   /// -1: nobody is known to have made or read it.
   std::vector<int> last_read;
   std::vector<int> save_moment;    ///< By site.
+  std::vector<int> save_call;      ///< By site: the innermost call that ran then; -1: none.
   std::vector<int> unpack_moment;  ///< By place in the order of unpacks.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;

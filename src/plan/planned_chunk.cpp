@@ -98,6 +98,41 @@ void add_reload_order(PlannedChunk& chunk) {
   for (int id = static_cast<int>(chunk.items.size()) - 1; id >= 0; --id) queue(id);
 }
 
+/// By buffer: the largest results of a call that saved it. As much is there of gradients when
+/// backward asks for it.
+std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
+  const ChunkProfile& profile = *chunk.model->chunk;
+  std::vector<std::int64_t> most(profile.buffers.size(), 0);
+  for (std::size_t site = 0; site < profile.sites.size(); ++site) {
+    const int call = chunk.model->save_call[site];
+    if (call < 0) continue;
+    std::int64_t bytes = 0;
+    for (const int value : profile.operators[place(call)].makes) {
+      bytes = std::max(bytes, chunk.model->value_bytes[place(value)]);
+    }
+    std::int64_t& found = most[place(profile.sites[site].buffer)];
+    found = std::max(found, bytes);
+  }
+  return most;
+}
+
+/// By moment: the most that may be there from it to the end.
+std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
+  const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
+  std::vector<std::int64_t> least(place(chunk.model->end) + 1, 0);
+  std::int64_t so_far = chunk.lasting_bytes;
+  for (int at = chunk.model->end; at > chunk.model->backward_begins; --at) {
+    const Moment& moment = chunk.moment(at);
+    std::int64_t bytes = moment.other_bytes;
+    if (moment.kind == MomentKind::kUnpack) {
+      bytes -= gradients[place(chunk.model->chunk->unpack_order[place(moment.index)])];
+    }
+    so_far = std::max<std::int64_t>(0, std::min(so_far, bytes));
+    least[place(at)] = so_far;
+  }
+  return least;
+}
+
 void add_what_stays(PlannedChunk& chunk) {
   const auto other = [&](int moment) { return chunk.moment(moment).other_bytes; };
   const int end = chunk.model->end;
@@ -105,13 +140,7 @@ void add_what_stays(PlannedChunk& chunk) {
   chunk.between_bytes = std::max<std::int64_t>(
       0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
   chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
-  // What is there from a moment to the end is at most the least in between.
-  std::vector<std::int64_t> least(place(end) + 1, 0);
-  std::int64_t so_far = chunk.lasting_bytes;
-  for (int moment = end; moment > begins; --moment) {
-    so_far = std::max<std::int64_t>(0, std::min(so_far, other(moment)));
-    least[place(moment)] = so_far;
-  }
+  const std::vector<std::int64_t> lasting = lasting_from(chunk);
   // What a node of the graph adds, later passes make beside what is there, and then add to it.
   chunk.grown_bytes.assign(place(end) + 1, 0);
   std::int64_t before_node = 0;
@@ -119,7 +148,7 @@ void add_what_stays(PlannedChunk& chunk) {
     chunk.grown_bytes[place(moment)] = before_node;
     const bool first_unpack = chunk.moment(moment).kind == MomentKind::kUnpack &&
                               chunk.moment(moment - 1).kind != MomentKind::kUnpack;
-    if (first_unpack) before_node = least[place(moment)];
+    if (first_unpack) before_node = lasting[place(moment)];
   }
 }
 

@@ -1,7 +1,7 @@
 #include "spillway/plan/planner.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "plan/planner_closed_bound.hpp"
@@ -11,6 +11,8 @@
 
 namespace spillway {
 namespace {
+
+constexpr int kSlowdownRounds = 6;
 
 std::int64_t count(Bytes bytes) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes.count(), std::uint64_t{1} << 60U));
@@ -36,16 +38,11 @@ class Planning {
         options_(options),
         rules_(translate(options.rules, shape_of(profile))),
         search_(profile, rules_, options) {
-    const Rules none;
-    Evaluator plain(profile, none, options.schedule);
-    Choice keep;
-    for (const ChunkSpace& space : plain.spaces()) {
-      keep.push_back(choose_everywhere(space, ActionKind::kKeep));
-    }
-    base_ = plain.simulator().run(plain.plan(keep));
+    base_ = search_.evaluator().simulator().run(make_plan(profile, {}));
   }
 
   [[nodiscard]] Search& search() { return search_; }
+  [[nodiscard]] const Search& search() const { return search_; }
   [[nodiscard]] const Simulation& base() const { return base_; }
 
   /// Empty if nothing was found that fits.
@@ -98,16 +95,88 @@ class Planning {
   Simulation base_;
 };
 
+[[noreturn]] void refuse(Planning& planning, Bytes budget) {
+  throw PlanInfeasible("plan",
+                       infeasible_text(planning.search(), planning.search().smallest(), budget));
+}
+
+/// The smallest budget whose plan is fast enough, between the programme's bound and everything kept.
+PlannedStep plan_for_slowdown(Planning& planning, double most) {
+  const auto limit = static_cast<std::int64_t>(most * static_cast<double>(planning.base().step_ns));
+  const auto fast_enough = [limit](const std::optional<PlannedStep>& step) {
+    return step && step->step_ns <= limit;
+  };
+  std::int64_t high = count(planning.base().peak);
+  std::vector<Choice> known;
+  std::optional<PlannedStep> best = planning.plan(high, known);
+  if (!fast_enough(best)) {
+    throw PlanInfeasible("plan",
+                         "rules make every step slower than max_slowdown allows; pin less, "
+                         "or allow more");
+  }
+  std::int64_t low = planning.search().bound_bytes(limit).value_or(0);
+  // The bound is near: look there first, then halve what is left.
+  for (int round = 0; round < kSlowdownRounds && high - low > high / 200; ++round) {
+    const std::int64_t budget = round < 2 ? low + (high - low) / 16 : low + (high - low) / 2;
+    std::optional<PlannedStep> step = planning.plan(budget, known);
+    if (fast_enough(step)) {
+      high = budget;
+      best = std::move(step);
+    } else {
+      low = budget;
+    }
+  }
+  return std::move(*best);
+}
+
+std::vector<Bytes> default_budgets(Bytes smallest, Bytes most) {
+  constexpr std::uint64_t kBudgets = 12;
+  std::vector<Bytes> budgets;
+  const std::uint64_t step = (most.count() - std::min(smallest, most).count()) / (kBudgets - 1);
+  for (std::uint64_t i = 0; i + 1 < kBudgets; ++i) {
+    budgets.emplace_back(smallest.count() + i * step);
+  }
+  budgets.push_back(std::max(smallest, most));
+  return budgets;
+}
+
+CurvePoint point_of(const PlannedStep& step, const Planning& planning) {
+  CurvePoint point;
+  point.budget = *step.plan.budget;
+  point.feasible = true;
+  point.step_ns = step.step_ns;
+  point.bound_ns = step.bound_ns;
+  point.peak = step.peak;
+  const std::vector<ChunkSpace>& spaces = planning.search().evaluator().spaces();
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    for (const Decision& decision : step.plan.chunks[i].decisions) {
+      if (decision.fixed != FixedReason::kNone) continue;
+      switch (decision.action.kind) {
+        case ActionKind::kKeep:
+          point.kept += decision.bytes;
+          break;
+        case ActionKind::kOffload:
+          point.offloaded += decision.bytes;
+          break;
+        case ActionKind::kRecompute:
+          point.recomputed += decision.bytes;
+          break;
+      }
+    }
+  }
+  return point;
+}
+
 }  // namespace
 
 PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options) {
   require_usable(profile, options);
   Planning planning(profile, options);
+  if (options.max_slowdown) return plan_for_slowdown(planning, *options.max_slowdown);
   std::vector<Choice> known;
   std::optional<PlannedStep> step = planning.plan(count(options.budget), known);
-  if (step) return std::move(*step);
-  throw PlanInfeasible(
-      "plan", infeasible_text(planning.search(), planning.search().smallest(), options.budget));
+  if (!step) refuse(planning, options.budget);
+  return std::move(*step);
 }
 
 SmallestBudget smallest_budget(const Profile& profile, const PlannerOptions& options) {
@@ -115,6 +184,30 @@ SmallestBudget smallest_budget(const Profile& profile, const PlannerOptions& opt
   Planning planning(profile, options);
   const Simulation& smallest = planning.search().smallest().evaluated.simulation;
   return {smallest.peak, smallest.peak_place.scope, smallest.peak_place.what};
+}
+
+std::vector<CurvePoint> plan_curve(const Profile& profile, const PlannerOptions& options,
+                                   std::vector<Bytes> budgets) {
+  require_usable(profile, options);
+  Planning planning(profile, options);
+  if (budgets.empty()) {
+    const Bytes smallest = planning.search().smallest().evaluated.simulation.peak;
+    budgets = default_budgets(smallest, planning.base().peak);
+  }
+  std::vector<std::size_t> order(budgets.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return budgets[a] < budgets[b]; });
+  std::vector<CurvePoint> curve(budgets.size());
+  // What fits a small budget fits a larger one.
+  std::vector<Choice> known;
+  for (const std::size_t i : order) {
+    curve[i].budget = budgets[i];
+    planning.search().start_clock();
+    const std::optional<PlannedStep> step = planning.plan(count(budgets[i]), known);
+    if (step) curve[i] = point_of(*step, planning);
+  }
+  return curve;
 }
 
 }  // namespace spillway

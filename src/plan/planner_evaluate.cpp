@@ -8,11 +8,10 @@
 namespace spillway {
 namespace {
 
-/// Takes down where a step goes beyond a budget.
-class ExcessProbe final : public StepListener {
+/// Hears about bytes, by step of the schedule.
+class BytesListener : public StepListener {
  public:
-  ExcessProbe(const PassSchedule& schedule, const Slots& slots, std::int64_t budget)
-      : slots_(slots), budget_(budget), excess_(static_cast<std::size_t>(slots.count())) {
+  explicit BytesListener(const PassSchedule& schedule) {
     for (std::size_t step = 0; step < schedule.size(); ++step) {
       const std::pair<int, int> key = {schedule[step].chunk, schedule[step].micro_batch};
       if (schedule[step].backward) {
@@ -26,6 +25,27 @@ class ExcessProbe final : public StepListener {
     }
   }
 
+ protected:
+  [[nodiscard]] int step_of(const StepPlace& place) const {
+    const auto pass = static_cast<std::size_t>(place.pass);
+    return place.backward ? backward_[pass] : forward_[pass];
+  }
+
+ private:
+  std::vector<std::pair<int, int>> passes_;
+  std::vector<int> forward_;  // By pass: its steps in the schedule.
+  std::vector<int> backward_;
+};
+
+/// Takes down where a step goes beyond a budget.
+class ExcessProbe final : public BytesListener {
+ public:
+  ExcessProbe(const PassSchedule& schedule, const Slots& slots, std::int64_t budget)
+      : BytesListener(schedule),
+        slots_(slots),
+        budget_(budget),
+        excess_(static_cast<std::size_t>(slots.count())) {}
+
   void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
     note(slots_.before(step_of(place), place.moment), bytes);
   }
@@ -37,11 +57,6 @@ class ExcessProbe final : public StepListener {
   [[nodiscard]] std::vector<std::int64_t> take() && { return std::move(excess_); }
 
  private:
-  [[nodiscard]] int step_of(const StepPlace& place) const {
-    const auto pass = static_cast<std::size_t>(place.pass);
-    return place.backward ? backward_[pass] : forward_[pass];
-  }
-
   void note(int slot, std::int64_t bytes) {
     std::int64_t& most = excess_[static_cast<std::size_t>(slot)];
     most = std::max(most, bytes - budget_);
@@ -49,10 +64,31 @@ class ExcessProbe final : public StepListener {
 
   const Slots& slots_;
   std::int64_t budget_;
-  std::vector<std::pair<int, int>> passes_;
-  std::vector<int> forward_;  // By pass: its steps in the schedule.
-  std::vector<int> backward_;
   std::vector<std::int64_t> excess_;
+};
+
+/// Takes down the bytes of every piece.
+class PieceProbe final : public BytesListener {
+ public:
+  PieceProbe(const PassSchedule& schedule, const std::vector<ChunkSpace>& spaces)
+      : BytesListener(schedule) {
+    for (const PassStep& step : schedule) {
+      const auto space = std::find_if(spaces.begin(), spaces.end(), [&](const ChunkSpace& each) {
+        return each.chunk->chunk == step.chunk;
+      });
+      bytes_.emplace_back(space->chunk->timeline.size());
+    }
+  }
+
+  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+    bytes_[static_cast<std::size_t>(step_of(place))][static_cast<std::size_t>(place.moment)] =
+        bytes;
+  }
+
+  [[nodiscard]] KeptBytes take() && { return std::move(bytes_); }
+
+ private:
+  KeptBytes bytes_;
 };
 
 }  // namespace
@@ -72,6 +108,9 @@ Evaluator::Evaluator(const Profile& profile, const Rules& rules, const PassSched
     matchers_.emplace_back(chunk, profile.layers);
     spaces_.push_back(space_of(chunk, profile, rules, matchers_.back()));
   }
+  PieceProbe probe(this->schedule(), spaces_);
+  walk(make_plan(profile, {}), probe);
+  kept_bytes_ = std::move(probe).take();
 }
 
 Plan Evaluator::plan(const Choice& choice) const {
@@ -107,6 +146,12 @@ Evaluated Evaluator::evaluate(Plan plan, std::int64_t budget) {
 
 std::vector<std::int64_t> Evaluator::excess_by_slot(const Plan& plan, const Slots& slots,
                                                     std::int64_t budget) const {
+  ExcessProbe probe(schedule(), slots, budget);
+  walk(plan, probe);
+  return std::move(probe).take();
+}
+
+void Evaluator::walk(const Plan& plan, StepListener& listener) const {
   std::vector<PlannedChunk> chunks;
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     chunks.push_back(planned(simulator_.models()[i], plan.chunks[i]));
@@ -114,9 +159,7 @@ std::vector<std::int64_t> Evaluator::excess_by_slot(const Plan& plan, const Slot
   StepLimits limits;
   limits.host = plan.limits.host ? static_cast<std::int64_t>(plan.limits.host->count())
                                  : std::numeric_limits<std::int64_t>::max() / 2;
-  ExcessProbe probe(schedule(), slots, budget);
-  StepWalk(chunks, schedule(), limits, probe, {}).run();
-  return std::move(probe).take();
+  StepWalk(chunks, schedule(), limits, listener, {}).run();
 }
 
 }  // namespace spillway

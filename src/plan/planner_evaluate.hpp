@@ -34,6 +34,8 @@ class Evaluator {
   [[nodiscard]] const PassSchedule& schedule() const { return simulator_.schedule(); }
   [[nodiscard]] const Simulator& simulator() const { return simulator_; }
 
+  [[nodiscard]] const KeptBytes& kept_bytes() const { return kept_bytes_; }
+
   [[nodiscard]] Plan plan(const Choice& choice) const;
   [[nodiscard]] Evaluated evaluate(const Choice& choice, std::int64_t budget);
   /// Sets allowances and simulates.
@@ -44,12 +46,15 @@ class Evaluator {
   [[nodiscard]] int evaluations() const { return evaluations_; }
 
  private:
+  void walk(const Plan& plan, StepListener& listener) const;
+
   const Profile& profile_;
   const Rules& rules_;
   Simulator simulator_;
   std::string structure_;
   std::vector<Matcher> matchers_;   // By chunk.
   std::vector<ChunkSpace> spaces_;  // By chunk.
+  KeptBytes kept_bytes_;
   int evaluations_ = 0;
 };
 

@@ -1,7 +1,10 @@
 #include "plan/planner_moves.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <string>
+
+#include "plan/fold.hpp"
 
 namespace spillway {
 namespace {
@@ -83,6 +86,38 @@ std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, cons
   }
   sort_by_rank(moves);
   return moves;
+}
+
+std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>& spaces) {
+  std::map<std::pair<std::string, ActionKind>, std::vector<Move>> by_place;
+  for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
+    const ChunkSpace& space = spaces[chunk];
+    for (std::size_t id = 0; id < space.buffers.size(); ++id) {
+      const BufferOptions& options = space.buffers[id];
+      if (options.count() < 2) continue;
+      const Position& position = space.chunk->buffers[id].position;
+      const std::string key = std::to_string(chunk) + " " + fold(position.scope).shape + " " +
+                              position.saver + " " + std::to_string(position.ordinal);
+      const auto add = [&](bool may, ActionKind kind) {
+        if (may) by_place[{key, kind}].push_back({chunk, false, id, kind, Wish::kNone, 0});
+      };
+      add(options.keep, ActionKind::kKeep);
+      add(options.offload, ActionKind::kOffload);
+      add(options.recompute, ActionKind::kRecompute);
+    }
+  }
+  std::vector<std::vector<Move>> all;
+  for (const int parts : {1, 2, 4}) {
+    for (const auto& [key, moves] : by_place) {
+      const std::size_t size = moves.size() / static_cast<std::size_t>(parts);
+      if (size < 2) continue;
+      for (std::size_t first = 0; first + size <= moves.size(); first += size) {
+        const auto begin = moves.begin() + static_cast<std::ptrdiff_t>(first);
+        all.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(size));
+      }
+    }
+  }
+  return all;
 }
 
 std::vector<Move> moves_for_time(const std::vector<ChunkSpace>& spaces, const Choice& choice,

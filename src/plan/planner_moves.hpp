@@ -25,6 +25,11 @@ void make(const Move& move, Choice& choice);
                                                    const Choice& choice,
                                                    const Evaluated& evaluated);
 
+/// The same action for the buffers that stand at the same place in each layer: of all layers, and of
+/// some of them.
+[[nodiscard]] std::vector<std::vector<Move>> moves_of_all_layers(
+    const std::vector<ChunkSpace>& spaces);
+
 /// What may save time, the most promising first.
 [[nodiscard]] std::vector<Move> moves_for_time(const std::vector<ChunkSpace>& spaces,
                                                const Choice& choice, const Evaluated& evaluated);

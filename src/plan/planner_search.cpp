@@ -20,9 +20,9 @@ constexpr std::int64_t kImproveWork = 1'000'000;
 /// A relaxed choice that is nearer to a whole number is taken as decided.
 constexpr double kWhole = 1e-6;
 /// How often the programme is solved again because the simulator found it too bold.
-constexpr int kTightenings = 4;
+constexpr int kTightenings = 3;
 /// From the bound: with less, a finer programme is not worth its time.
-constexpr double kWorthAnotherTry = 2e-3;
+constexpr double kWorthAnotherTry = 1e-2;
 /// Where the search ends, so that it ends at the same place everywhere.
 constexpr int kNodes = 50;
 
@@ -34,9 +34,9 @@ Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions&
     : profile_(profile),
       options_(options),
       evaluator_(profile, rules, options.schedule),
-      fine_(evaluator_.spaces(), evaluator_.schedule(),
+      fine_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
             std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
-      coarse_(evaluator_.spaces(), evaluator_.schedule(),
+      coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
               std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
   if (rules.limits.host) host_ = count(*rules.limits.host);
   for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
@@ -232,16 +232,16 @@ std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, c
     if (value < kWhole) linear.set_bounds(column, linear.lower(column), 0);
     if (value > 1 - kWhole) linear.set_bounds(column, 1, linear.upper(column));
   }
-  const milliseconds half = std::max(milliseconds(200), time_left() / 2);
+  const milliseconds share = std::max(milliseconds(200), time_left() / 3);
   Solution solution =
-      solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
+      solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
   if (solution.columns.empty()) {
     for (int column = 0; column < linear.columns(); ++column) {
       const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
       linear.set_bounds(column, lower, upper);
     }
     ++rounds_;
-    solution = solve(linear, {.gap = options_.gap, .time_limit = half, .node_limit = kNodes});
+    solution = solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
   }
   return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
 }
@@ -249,6 +249,13 @@ std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, c
 void Search::improve(Found& found, std::int64_t budget) {
   int left = static_cast<int>(std::clamp<std::int64_t>(kImproveWork / moments_, 60, 3000));
   const std::vector<ChunkSpace>& spaces = evaluator_.spaces();
+  if (!found.evaluated.fits()) {
+    int half = left / 2;
+    left -= half;
+    while (!found.evaluated.fits() && half > 0 && try_layers(budget, half, found)) {
+    }
+    left += half;
+  }
   bool better = true;
   while (better && left > 0) {
     const bool fits = found.evaluated.fits();
@@ -257,6 +264,23 @@ void Search::improve(Found& found, std::int64_t budget) {
                   : try_moves(moves_against_peak(spaces, found.choice, found.evaluated), true,
                               budget, left, found);
   }
+}
+
+bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
+  bool better = false;
+  for (const std::vector<Move>& moves : moves_of_all_layers(evaluator_.spaces())) {
+    if (left <= 0) return better;
+    Choice choice = found.choice;
+    for (const Move& move : moves) make(move, choice);
+    if (choice == found.choice) continue;
+    --left;
+    Found next = look_at(std::move(choice), budget);
+    if (!next.evaluated.better_than(found.evaluated)) continue;
+    found = std::move(next);
+    better = true;
+    if (found.evaluated.fits()) return true;
+  }
+  return better;
 }
 
 bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget,

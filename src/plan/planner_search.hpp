@@ -43,6 +43,8 @@ class Search {
   /// How often programmes were solved.
   [[nodiscard]] int rounds() const { return rounds_; }
   [[nodiscard]] std::chrono::milliseconds elapsed() const;
+  /// The time limit counts from here.
+  void start_clock() { start_ = std::chrono::steady_clock::now(); }
 
  private:
   [[nodiscard]] std::chrono::milliseconds time_left() const;
@@ -57,6 +59,7 @@ class Search {
   [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
                                                       const Slots& slots);
   void improve(Found& found, std::int64_t budget);
+  bool try_layers(std::int64_t budget, int& left, Found& found);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
                  Found& found);
 

@@ -105,18 +105,13 @@ int Programme::slot_after(const Pass& pass, int moment) const {
   return slots_.after(forward ? pass.forward : pass.backward, moment);
 }
 
-void Programme::change(const Pass& pass, int moment, std::int64_t bytes, double factor,
-                       int column) {
+void Programme::change(const Pass& pass, int moment, std::int64_t bytes, int column,
+                       double factor) {
   const int slot = slot_after(pass, moment);
   const bool here = slot < slots_.count() &&
                     (slots_[slot].step == pass.forward || slots_[slot].step == pass.backward);
-  Change change{here ? moment : kAtOnce, 0, {}};
-  if (column < 0) {
-    change.constant = factor * mebibytes(bytes);
-  } else {
-    change.terms = {{column, factor * mebibytes(bytes)}};
-  }
-  events_[place(slot)].memory.push_back(std::move(change));
+  events_[place(slot)].memory.push_back(
+      {here ? moment : kAtOnce, {column, factor * mebibytes(bytes)}});
 }
 
 void Programme::enter(const Pass& pass, int made, int let_go, std::int64_t bytes, int column) {
@@ -139,31 +134,31 @@ void Programme::add_buffer(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const ChunkColumns& columns = columns_[pass.chunk];
   if (!life.counted || life.bytes == 0) return;
-  change(pass, life.born, life.bytes, 1);
-  change(pass, life.dropped, life.bytes, -1);
   const int let_go = std::max(life.let_go, life.saved);
   const bool needed = life.first_need >= 0;
   if (needed && let_go >= life.first_need) return;
   if (columns.offload[id] >= 0) add_offload(pass, id);
   const int recompute = columns.recompute[id];
   if (recompute < 0 || let_go >= life.dropped) return;
-  change(pass, let_go, life.bytes, -1, recompute);
-  change(pass, needed ? life.first_need : life.dropped, life.bytes, 1, recompute);
+  change(pass, let_go, life.bytes, recompute, -1);
+  const int back = needed ? life.first_need : life.dropped;
+  change(pass, back, life.bytes, recompute, 1);
+  int before = -1;
   for (const Pull& pull : columns.recompute_pulls[id]) {
-    change(pass, pull.moment, life.bytes, 1, pull.column);
-    const bool last = pull.column == columns.recompute_pulls[id].back().column;
-    const std::size_t next = static_cast<std::size_t>(&pull - columns.recompute_pulls[id].data());
-    change(pass, last ? life.first_need : columns.recompute_pulls[id][next + 1].moment, life.bytes,
-           -1, pull.column);
+    change(pass, pull.moment, life.bytes, pull.column, 1);
+    if (before >= 0) change(pass, pull.moment, life.bytes, before, -1);
+    before = pull.column;
   }
+  if (before >= 0) change(pass, back, life.bytes, before, -1);
 }
 
 void Programme::add_offload(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const int column = columns_[pass.chunk].offload[id];
   enter(pass, life.saved, std::max(life.let_go, life.saved), life.bytes, column);
+  events_[place(slot_after(pass, life.dropped))].freed.push_back({column, mebibytes(life.bytes)});
   if (life.first_need < 0) {
-    change(pass, life.dropped, life.bytes, 1, column);
+    change(pass, life.dropped, life.bytes, column, 1);
     return;
   }
   int before = -1;
@@ -183,12 +178,14 @@ void Programme::add_anchor(const Pass& pass, std::size_t id) {
   const CallWindow& readers = columns_[pass.chunk].readers[id];
   const std::int64_t bytes = space.model.value_bytes[id];
   const int let_go = std::max(space.model.last_read[id], 0);
-  change(pass, let_go, bytes, 1, hold);
-  change(pass, optimistic() ? readers.earliest : readers.released, bytes, -1, hold);
+  change(pass, let_go, bytes, hold, 1);
+  change(pass, optimistic() ? readers.earliest : readers.released, bytes, hold, -1);
   const int offload = columns_[pass.chunk].offload_held[id];
   if (offload < 0) return;
   const int made = space.model.calls[place(space.chunk->values[id].call)].ends;
   enter(pass, std::max(made, 0), let_go, bytes, offload);
+  const int freed = optimistic() ? readers.earliest : readers.released;
+  events_[place(slot_after(pass, freed))].freed.push_back({offload, mebibytes(bytes)});
   int before = -1;
   for (const Pull& pull : columns_[pass.chunk].held_pulls[id]) {
     due(pass, pull.moment, bytes, pull.column, 1);
@@ -224,12 +221,7 @@ void Programme::add_slot(int slot, State& state) {
   linear_.add_row(0, 0, terms);
   state.pool = pool;
 
-  const int host = linear_.add_column(0, options_.host ? mebibytes(*options_.host) : kUnbounded);
-  terms = {{host, 1}, {out, -1}};
-  if (back >= 0) terms.push_back({back, 1});
-  if (state.host >= 0) terms.push_back({state.host, -1});
-  linear_.add_row(0, 0, terms);
-  state.host = host;
+  add_host(slot, state, out, back);
 
   if (back >= 0) {
     const int ahead = linear_.add_column(0, kUnbounded);
@@ -241,6 +233,24 @@ void Programme::add_slot(int slot, State& state) {
     state.ahead = ahead;
   }
   add_memory(slot, state, out, back);
+}
+
+/// What comes back must have left. Its place on the host is free once it was dropped, not earlier.
+void Programme::add_host(int slot, State& state, int out, int back) {
+  const int away = linear_.add_column(0, kUnbounded);
+  Terms terms = {{away, 1}, {out, -1}};
+  if (back >= 0) terms.push_back({back, 1});
+  if (state.away >= 0) terms.push_back({state.away, -1});
+  linear_.add_row(0, 0, terms);
+  state.away = away;
+  if (!options_.host) return;
+
+  const int host = linear_.add_column(-kUnbounded, mebibytes(*options_.host));
+  terms = {{host, 1}, {out, -1}};
+  if (state.host >= 0) terms.push_back({state.host, -1});
+  for (const auto& term : events_[place(slot)].freed) terms.push_back(term);
+  linear_.add_row(0, 0, terms);
+  state.host = host;
 }
 
 void Programme::add_time(int slot, State& state) {
@@ -288,22 +298,18 @@ void Programme::add_memory(int slot, State& state, int out, int back) {
     const bool all = i == here.rows.size();
     Terms terms;
     if (state.memory >= 0) terms.push_back({state.memory, 1});
-    double constant = 0;
     for (const Change& change : changes) {
-      if (!all && change.moment >= here.rows[i]) continue;
-      constant += change.constant;
-      terms.insert(terms.end(), change.terms.begin(), change.terms.end());
+      if (all || change.moment < here.rows[i].piece) terms.push_back(change.term);
     }
     if (all || optimistic()) terms.push_back({out, -1});
     if (back >= 0 && (all || !optimistic())) terms.push_back({back, 1});
     if (all) {
       state.memory = linear_.add_column(-kUnbounded, kUnbounded);
       terms.push_back({state.memory, -1});
-      linear_.add_row(-constant, -constant, terms);
+      linear_.add_row(0, 0, terms);
     } else {
-      const auto& moment = spaces_[place(here.chunk)].chunk->timeline[place(here.rows[i])];
       terms.push_back({budget_, -1});
-      linear_.add_row(-kUnbounded, -constant - mebibytes(moment.other_bytes) - reserve, terms);
+      linear_.add_row(-kUnbounded, -mebibytes(here.rows[i].kept) - reserve, terms);
     }
   }
 }

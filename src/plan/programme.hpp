@@ -48,11 +48,10 @@ class Programme {
  private:
   using Terms = std::vector<LinearProgramme::Term>;
 
-  /// More or less of something at a moment: a constant, and what columns say.
+  /// More or less than if everything were kept, from a moment on.
   struct Change {
     int moment = 0;  // Of the pass that the slot is of.
-    double constant = 0;
-    Terms terms = {};
+    LinearProgramme::Term term;
   };
 
   /// What happens in a slot beside the flows of its own columns.
@@ -61,6 +60,7 @@ class Programme {
     Terms enters;                // What may be copied out from here on,
     Terms due_at_start;          // what must have come back before it begins,
     Terms due_at_end;            // and what by its end.
+    Terms freed;                 // On the host.
     Terms replays;               // Milliseconds, here at the latest,
     Terms may_come_ahead;        // and those that are due later but may be here.
   };
@@ -75,9 +75,10 @@ class Programme {
   /// The columns of the slot before.
   struct State {
     int pool = -1;    // Bytes that may be copied out,
-    int host = -1;    // that were copied out and not back,
+    int away = -1;    // that were copied out and not back,
     int ahead = -1;   // that came back and are not due.
-    int memory = -1;  // On the device.
+    int memory = -1;  // On the device, above what would be there if everything were kept,
+    int host = -1;    // and on the host, where that is limited.
     int early = -1;   // Milliseconds of replays ahead of their time.
   };
 
@@ -88,12 +89,13 @@ class Programme {
   void add_replay(const Pass& pass, std::size_t call);
   void add_slot(int slot, State& state);
   void add_time(int slot, State& state);
+  void add_host(int slot, State& state, int out, int back);
   void add_link(int slot, int out, int back);
   void add_memory(int slot, State& state, int out, int back);
 
   [[nodiscard]] int slot_after(const Pass& pass, int moment) const;
   [[nodiscard]] bool optimistic() const { return options_.stance == Stance::kOptimistic; }
-  void change(const Pass& pass, int moment, std::int64_t bytes, double factor, int column = -1);
+  void change(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
   void enter(const Pass& pass, int made, int let_go, std::int64_t bytes, int column);
   void due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
 

@@ -15,12 +15,10 @@ class Cutter {
         chunk_(chunk),
         pieces_(space.model.end + 1),
         weight_(place(pieces_)),
-        most_(place(pieces_)),
-        least_(place(pieces_)) {
+        may_leave_(place(pieces_)) {
     for (std::size_t id = 0; id < space.buffers.size(); ++id) note(id);
     for (int piece = 1; piece < pieces_; ++piece) {
-      most_[place(piece)] += most_[place(piece - 1)];
-      least_[place(piece)] += least_[place(piece - 1)];
+      may_leave_[place(piece)] += may_leave_[place(piece - 1)];
     }
   }
 
@@ -32,68 +30,63 @@ class Cutter {
   }
 
   /// Cuts where the weight is at least `threshold`, which is more than 0.
-  [[nodiscard]] std::vector<Slot> cut(bool backward, std::int64_t threshold) const {
+  [[nodiscard]] std::vector<Slot> cut(bool backward, std::int64_t threshold,
+                                      const std::vector<std::int64_t>& kept) const {
     const int begin = backward ? space_.model.backward_begins : 0;
     const int end = backward ? pieces_ : space_.model.backward_begins;
     std::vector<Slot> slots;
     for (int piece = begin; piece < end; ++piece) {
       const bool cut_here = piece > 0 && weight_[place(piece - 1)] >= threshold;
-      if (slots.empty() || cut_here) slots.push_back({0, chunk_, piece, piece, 0, {}});
+      if (slots.empty() || cut_here) slots.push_back({0, chunk_, piece, piece, 0});
       slots.back().last = piece;
       slots.back().ns += space_.chunk->timeline[place(piece)].compute_ns;
     }
-    for (Slot& slot : slots) slot.rows = rows_of(slot);
+    for (Slot& slot : slots) slot.rows = rows_of(slot, kept);
     return slots;
   }
 
  private:
   void note(std::size_t id) {
     const BufferLife& life = space_.model.buffers[id];
-    if (!life.counted) return;
-    add(most_, life.born, life.dropped, life.bytes);
-    if (space_.buffers[id].count() == 1 && space_.buffers[id].keep) {
-      add(least_, life.born, life.dropped, life.bytes);
-      return;
-    }
+    const bool stays = space_.buffers[id].count() == 1 && space_.buffers[id].keep;
+    if (!life.counted || stays) return;
+    const int let_go = std::max(life.let_go, life.saved);
     const int need = life.first_need < 0 ? life.dropped : life.first_need;
-    add(least_, life.born, std::min(life.let_go, life.dropped), life.bytes);
-    if (need > life.let_go) add(least_, need, life.dropped, life.bytes);
-    weight_[place(std::max(life.let_go, life.saved))] += life.bytes;
+    if (let_go >= need) return;
+    if (let_go + 1 < pieces_) may_leave_[place(let_go + 1)] += life.bytes;
+    if (need + 1 < pieces_) may_leave_[place(need + 1)] -= life.bytes;
+    weight_[place(let_go)] += life.bytes;
     if (life.first_need >= 0) weight_[place(life.first_need)] += life.bytes;
   }
 
-  /// From the piece after `from` to the one before `to`.
-  void add(std::vector<std::int64_t>& bytes, int from, int to, std::int64_t size) const {
-    if (from + 1 < pieces_) bytes[place(from + 1)] += size;
-    if (to + 1 < pieces_) bytes[place(to + 1)] -= size;
-  }
-
-  /// Where most is there if all is kept, and where most is there if nothing is.
-  [[nodiscard]] std::vector<int> rows_of(const Slot& slot) const {
+  /// Where most is there if all is kept, and where most is there if nothing is that need not be.
+  [[nodiscard]] std::vector<Slot::Row> rows_of(const Slot& slot,
+                                               const std::vector<std::int64_t>& kept) const {
     int most = slot.first;
     int least = slot.first;
-    const auto other = [this](int piece) {
-      return space_.chunk->timeline[place(piece)].other_bytes;
-    };
+    const auto left = [&](int piece) { return kept[place(piece)] - may_leave_[place(piece)]; };
     for (int piece = slot.first + 1; piece <= slot.last; ++piece) {
-      if (most_[place(piece)] + other(piece) > most_[place(most)] + other(most)) most = piece;
-      if (least_[place(piece)] + other(piece) > least_[place(least)] + other(least)) least = piece;
+      if (kept[place(piece)] > kept[place(most)]) most = piece;
+      if (left(piece) > left(least)) least = piece;
     }
-    if (most == least) return {most};
-    return {std::min(most, least), std::max(most, least)};
+    std::vector<Slot::Row> rows;
+    for (const int piece : {std::min(most, least), std::max(most, least)}) {
+      if (rows.empty() || rows.back().piece != piece) rows.push_back({piece, kept[place(piece)]});
+    }
+    return rows;
   }
 
   const ChunkSpace& space_;
   int chunk_;
   int pieces_;
-  std::vector<std::int64_t> weight_;  // By moment.
-  std::vector<std::int64_t> most_;    // By piece: bytes there if everything is kept,
-  std::vector<std::int64_t> least_;   // and if as little as may be is.
+  std::vector<std::int64_t> weight_;     // By moment.
+  std::vector<std::int64_t> may_leave_;  // By piece: bytes that need not be there.
 };
 
 }  // namespace
 
-Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule, int wanted) {
+Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule,
+             const KeptBytes& kept, int wanted) {
   std::vector<Cutter> cutters;
   std::vector<int> place_of_step;
   for (std::size_t i = 0; i < spaces.size(); ++i) {
@@ -115,7 +108,8 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
   }
   for (std::size_t step = 0; step < schedule.size(); ++step) {
     first_of_step_.push_back(count());
-    for (Slot& slot : cutters[place(place_of_step[step])].cut(schedule[step].backward, threshold)) {
+    const Cutter& cutter = cutters[place(place_of_step[step])];
+    for (Slot& slot : cutter.cut(schedule[step].backward, threshold, kept[step])) {
       slot.step = static_cast<int>(step);
       slots_.push_back(std::move(slot));
     }

@@ -17,14 +17,23 @@ struct Slot {
   int first = 0;
   int last = 0;
   std::int64_t ns = 0;
-  std::vector<int> rows;  ///< The pieces at which memory is looked at, in order.
+  /// The pieces at which memory is looked at, in order.
+  struct Row {
+    int piece = 0;
+    std::int64_t kept = 0;  ///< Bytes on the device if everything is kept.
+  };
+  std::vector<Row> rows = {};
 };
+
+/// By step of the schedule, then piece: bytes on the device if everything is kept.
+using KeptBytes = std::vector<std::vector<std::int64_t>>;
 
 class Slots {
  public:
   /// At most about `wanted` of them, but for a few in each pass. Borders lie where large buffers
   /// are let go in forward, and where they are first needed in backward.
-  Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule, int wanted);
+  Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule, const KeptBytes& kept,
+        int wanted);
 
   [[nodiscard]] int count() const { return static_cast<int>(slots_.size()); }
   [[nodiscard]] const Slot& operator[](int slot) const {

@@ -66,6 +66,12 @@ std::string random_rules(std::mt19937_64& random) {
   return rules + "[[rule]]\n" + action(3);
 }
 
+/// How far from what was predicted there may be.
+struct Slack {
+  std::int64_t more = 0;  ///< Bytes.
+  double share = 0;       ///< Of the peak, either way.
+};
+
 /// Carries out random plans with windows and with allowances for several budgets, and compares.
 class Comparison {
  public:
@@ -80,8 +86,7 @@ class Comparison {
     options_.windows.ahead = defaults.ahead;
   }
 
-  /// `slack`: how many bytes more than predicted there may be.
-  void run(int plans, std::int64_t slack = 0) {
+  void run(int plans, Slack slack = {}) {
     std::mt19937_64 random(1);
     for (int i = 0; i < plans; ++i) {
       const std::string rules = random_rules(random);
@@ -109,7 +114,7 @@ class Comparison {
     return simulate(profile_, plan, options_);
   }
 
-  void compare(const Plan& plan, const std::string& rules, std::int64_t slack) {
+  void compare(const Plan& plan, const std::string& rules, Slack slack) {
     SessionOptions options = offload_everything();
     options.rules = {};
     options.plan = plan;
@@ -121,8 +126,9 @@ class Comparison {
     const Simulation simulation = predicted(plan);
     const SessionReport report = session.report();
     const std::int64_t more = measured - static_cast<std::int64_t>(simulation.peak.count());
-    EXPECT_GE(more, 0) << rules << report;
-    EXPECT_LE(more, slack) << rules << report;
+    const auto either = static_cast<std::int64_t>(slack.share * static_cast<double>(measured));
+    EXPECT_GE(more, -either) << rules << report;
+    EXPECT_LE(more, slack.more + either) << rules << report;
     EXPECT_EQ(simulation.bytes_out, report.bytes_out) << rules;
     EXPECT_EQ(simulation.bytes_back, report.bytes_back) << rules;
     EXPECT_TRUE(report.fallbacks.empty()) << rules << report;
@@ -160,7 +166,26 @@ TEST(Prediction, MissesOnlyTheStateOfTheGeneratorWithDropout) {
   const Training training(model, [&](Step&) { model.loss(tokens).backward(); });
   const auto state = static_cast<std::int64_t>(
       at::globalContext().defaultGenerator(at::kCPU).get_state().storage().nbytes());
-  Comparison(training).run(15, state);
+  Comparison(training).run(15, {.more = state});
+}
+
+/// Nobody recorded what a second pass adds to gradients that are there: that is put together from
+/// the first.
+TEST(Prediction, IsNearThePeakOfSeveralPasses) {
+  TinyModel model({.hidden = 32, .dropout = 0});
+  PassSchedule in_turn;
+  PassSchedule in_flight;
+  for (int i = 0; i < 3; ++i) {
+    in_turn.push_back({0, i, false});
+    in_turn.push_back({0, i, true});
+    in_flight.push_back({0, i, false});
+  }
+  for (int i = 0; i < 3; ++i) in_flight.push_back({0, i, true});
+  const Training accumulating(model, [&](Step&) { (void)testing::accumulated_step(model, 1, 3); });
+  Comparison(accumulating, in_turn).run(8, {.share = 0.04});
+  const Training overlapping(
+      model, [&](Step& step) { (void)testing::in_flight_step(model, &step, 1, 3); });
+  Comparison(overlapping, in_flight).run(8, {.share = 0.04});
 }
 
 }  // namespace
