@@ -1,5 +1,6 @@
 #include "link_speed.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include "spillway/core/error.hpp"
@@ -7,7 +8,8 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kSize{32ULL << 20U};
+constexpr Bytes kMost{32ULL << 20U};
+constexpr Bytes kLeast{4ULL << 10U};
 constexpr int kRounds = 4;
 
 struct Lane {
@@ -36,7 +38,7 @@ struct Lane {
   [[nodiscard]] double speed() const {
     end->synchronize();
     const std::chrono::duration<double> time = end->elapsed_since(*begin);
-    return static_cast<double>(kSize.count()) * kRounds / time.count();
+    return static_cast<double>(lease.size().count()) * kRounds / time.count();
   }
 };
 
@@ -45,15 +47,17 @@ struct Lane {
 LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   Device& device = torch_device.device();
   LinkSpeed speed;
+  const Bytes size = std::min(kMost, Bytes(tier.capacity().count() / 2));
+  if (size < kLeast) return speed;
   Lane out;
   Lane back;
   out.out = true;
   try {
     for (Lane* lane : {&out, &back}) {
-      std::optional<Lease> lease = tier.allocate(kSize);
+      std::optional<Lease> lease = tier.allocate(size);
       if (!lease) return speed;
       lane->lease = std::move(*lease);
-      lane->buffer = device.allocate(kSize);
+      lane->buffer = device.allocate(size);
       lane->stream = device.make_stream("link");
       lane->begin = device.make_event(Timing::kOn);
       lane->end = device.make_event(Timing::kOn);

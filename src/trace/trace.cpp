@@ -21,7 +21,7 @@ std::string microseconds(std::int64_t ns) {
 /// One event a line. Numbers of times are put in as text, which is what JSON is.
 class Writer {
  public:
-  void add(Json event, const TraceSpan* span, const TracePoint* point) {
+  void add(const Json& event, const TraceSpan* span, const TracePoint* point) {
     text_ += text_.empty() ? "" : ",\n";
     std::string line = event.dump();
     line.pop_back();
@@ -61,7 +61,7 @@ void write(const TraceProcess& process, int number, Writer& writer) {
       Json event = {{"ph", "X"}, {"pid", number}, {"tid", thread}, {"name", span.name}};
       if (!span.category.empty()) event["cat"] = span.category;
       for (const auto& [key, value] : span.details) event["args"][key] = value;
-      writer.add(std::move(event), &span, nullptr);
+      writer.add(event, &span, nullptr);
     }
   }
   for (const TraceCounter& counter : process.counters) {

@@ -1,6 +1,6 @@
 /// What streams did in a step, for people to look at: as the JSON that Perfetto (ui.perfetto.dev)
-/// and chrome://tracing read. Several processes side by side share one clock: what was predicted and
-/// what was measured.
+/// and chrome://tracing read. Several processes side by side share one clock: what was predicted
+/// and what was measured.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-/// What a step did, whoever tells it: a simulation, or marks on the streams of a device. Times count
-/// from the step's begin.
+/// What a step did, whoever tells it: a simulation, or marks on the streams of a device. Times
+/// count from the step's begin.
 struct StepEvents {
   std::vector<TraceSpan> passes;
   std::vector<TraceSpan> compute;
