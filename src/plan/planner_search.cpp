@@ -14,8 +14,9 @@ constexpr int kFineSlots = 400;
 constexpr int kFineSlotsOfLayer = 8;
 constexpr int kCoarseSlots = 200;
 constexpr int kCoarseSlotsOfLayer = 4;
-/// What may be spent on simulating, as evaluations times moments.
-constexpr std::int64_t kTryAllWork = 4'000'000;
+/// Up to so many plans all of them are simulated.
+constexpr std::int64_t kMostPlans = 7000;
+/// What may be spent on small changes, as evaluations times moments.
 constexpr std::int64_t kImproveWork = 1'000'000;
 /// A relaxed choice that is nearer to a whole number is taken as decided.
 constexpr double kWhole = 1e-6;
@@ -103,7 +104,7 @@ Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Ch
   for (const Choice& each : known) take_if_better(each, budget, best);
   if (can_try_all()) {
     say("trying every plan");
-    try_all(budget, best);
+    try_all(budget, bound, best);
   } else {
     for (const Slots* slots : {&coarse_, &fine_}) {
       if (is_good_enough(best, bound)) break;
@@ -132,7 +133,7 @@ const Found& Search::smallest() {
   take_if_better(everywhere(ActionKind::kOffload), 0, best);
   take_if_better(everywhere(ActionKind::kRecompute), 0, best);
   if (can_try_all()) {
-    try_all(0, best);
+    try_all(0, 0, best);
   } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
                                                                    .budget = std::nullopt,
                                                                    .most_ns = std::nullopt,
@@ -146,17 +147,17 @@ const Found& Search::smallest() {
 }
 
 bool Search::can_try_all() const {
-  std::int64_t work = moments_;
+  std::int64_t plans = 1;
   for (const ChunkSpace& space : evaluator_.spaces()) {
     for (const BufferOptions& options : space.buffers) {
-      work *= options.count();
-      if (work > kTryAllWork) return false;
+      plans *= options.count();
+      if (plans > kMostPlans) return false;
     }
   }
   return true;
 }
 
-void Search::try_all(std::int64_t budget, Found& best) {
+void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
   struct Digit {
     std::size_t chunk;
     std::size_t buffer;
@@ -177,7 +178,7 @@ void Search::try_all(std::int64_t budget, Found& best) {
       digits.push_back(std::move(digit));
     }
   }
-  for (;;) {
+  while (!best.evaluated.fits() || best.evaluated.simulation.step_ns > bound) {
     take_if_better(choice, budget, best);
     std::size_t i = 0;
     for (; i < digits.size(); ++i) {

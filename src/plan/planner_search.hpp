@@ -53,7 +53,7 @@ class Search {
   void take_if_better(Choice choice, std::int64_t budget, Found& best);
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;
-  void try_all(std::int64_t budget, Found& best);
+  void try_all(std::int64_t budget, std::int64_t bound, Found& best);
   [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
   [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots);
   [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
