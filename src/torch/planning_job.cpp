@@ -1,5 +1,6 @@
 #include "planning_job.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "spillway/plan/simulate.hpp"
@@ -26,8 +27,10 @@ PlanningJob::Answer PlanningJob::plan(const Question& question) {
       simulation.schedule = options.schedule;
       kept_peak = simulate(profile, make_plan(profile, Rules{}), simulation).peak;
     }
-    options.budget = question.budget.resolve(kept_peak, question.room);
+    const Bytes budget = question.budget.resolve(kept_peak, question.room);
+    options.budget = budget - std::min(budget, question.reserve);
     answer.planned = plan_for_budget(profile, options);
+    answer.planned->plan.budget = budget;
   } catch (...) {
     answer.error = std::current_exception();
   }

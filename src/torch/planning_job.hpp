@@ -18,6 +18,7 @@ class PlanningJob {
     std::shared_ptr<const Profile> profile;
     Budget budget{Bytes(0)};
     Bytes room;              ///< For an automatic budget.
+    Bytes reserve;           ///< Of the budget, to be left alone.
     PlannerOptions options;  ///< Its budget is filled in.
   };
   struct Answer {

@@ -5,6 +5,7 @@
 #include "session_core.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/numbers.hpp"
+#include "spillway/plan/simulate.hpp"
 #include "timeline.hpp"
 
 namespace spillway {
@@ -16,6 +17,12 @@ constexpr double kSameTimes = 0.02;
 /// its host, and one that waits for copies much has faster clocks than one that does not: times are
 /// true only under a plan that is near the last one.
 constexpr int kMostRefreshes = 3;
+/// Longer waits than predicted than this, as a share of the step, are the link's doing.
+constexpr double kUnforeseenWait = 0.002;
+/// One step does not prove that the link is slower than by this.
+constexpr double kSlowestLink = 0.95;
+/// How often a plan is made anew because its peak was above the budget.
+constexpr int kMostCorrections = 3;
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -45,6 +52,17 @@ std::optional<std::string> drift_of(const std::string& what, double measured, do
          (off > 0 ? " % more than predicted" : " % less than predicted");
 }
 
+/// Lowers speeds so that copying `bytes` takes `unforeseen_ns` longer; says whether it did.
+bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+               double step_ns) {
+  if (unforeseen_ns < kUnforeseenWait * step_ns || bytes == Bytes(0) || alone <= 0) return false;
+  const double foreseen_ns = static_cast<double>(bytes.count()) / alone * 1e9;
+  const double share = std::max(kSlowestLink, foreseen_ns / (foreseen_ns + unforeseen_ns));
+  alone *= share;
+  with_other *= share;
+  return true;
+}
+
 }  // namespace
 
 void SessionCore::begin_budgeted_step() {
@@ -56,6 +74,7 @@ void SessionCore::begin_budgeted_step() {
   if (budgeting_.error) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
   read_times(/*wait=*/false);
   look_at_measured();
+  keep_within_budget();
   if (budgeting_.drift.empty()) {
     budgeting_.as_predicted = true;
   } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
@@ -63,11 +82,21 @@ void SessionCore::begin_budgeted_step() {
   }
 }
 
+void SessionCore::keep_within_budget() {
+  if (plan_ == nullptr || !plan_->budget || budgeting_.measured_peak <= *plan_->budget) return;
+  if (job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
+  // The allocator may hand out more than it was asked for, and sizes may change.
+  ++budgeting_.corrected;
+  budgeting_.reserve += budgeting_.measured_peak - *plan_->budget;
+  start_planning();
+}
+
 void SessionCore::begin_measuring() {
   const bool may = options_.budget && plan_ != nullptr && !budgeting_.waiting && !recording_;
   if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
   budgeting_.timing = may && !proving_ && std::exchange(budgeting_.time_next, false);
   budgeting_.measuring = may && !proving_ && !budgeting_.timing;
+  if (budgeting_.timing) budgeting_.timed_step = steps_ + 1;
   if (recording_) timed_passes_.clear();
   if (budgeting_.measuring) step_time_.begin();
 }
@@ -108,6 +137,7 @@ void SessionCore::start_planning() {
   PlanningJob::Question question;
   question.profile = profile_;
   question.budget = *options_.budget;
+  question.reserve = budgeting_.reserve;
   question.room = device_->room() + device_->allocated();
   question.room -= std::min(question.room, profile_->fixed);
   question.options.rules = options_.rules;
@@ -142,6 +172,7 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
   budgeting_.waiting = false;
   budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
   ++budgeting_.plans;
+  budgeting_.measured_peak = {};
   adopt_plan(answer.planned->plan);
 }
 
@@ -159,8 +190,27 @@ void SessionCore::read_times(bool wait) {
   if (!fresh) return;
   const double before = total_ns(*profile_);
   const double now = total_ns(*fresh);
+  const bool slower_link = learn_link(*fresh);
   profile_ = std::make_shared<const Profile>(std::move(*fresh));
-  if (before > 0 && std::abs(now / before - 1) > kSameTimes) start_planning();
+  if (slower_link || (before > 0 && std::abs(now / before - 1) > kSameTimes)) start_planning();
+}
+
+bool SessionCore::learn_link(Profile& fresh) {
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
+  const WaitTotals& waits = waits_.last();
+  if (waits.step != budgeting_.timed_step || plan_ == nullptr) return false;
+  SimulateOptions options;
+  options.schedule = schedule_;
+  const Simulation foreseen = simulate(fresh, *plan_, options);
+  const auto step = static_cast<double>(foreseen.step_ns);
+  const auto unforeseen = [](Nanoseconds found, std::int64_t expected_ns) {
+    return static_cast<double>(found.count() - expected_ns);
+  };
+  const bool out = slow_down(fresh.link.out, fresh.link.out_with_back, foreseen.bytes_out,
+                             unforeseen(waits.release, foreseen.waits.release_ns), step);
+  const bool back = slow_down(fresh.link.back, fresh.link.back_with_out, foreseen.bytes_back,
+                              unforeseen(waits.reload, foreseen.waits.reload_ns), step);
+  return out || back;
 }
 
 void SessionCore::look_at_measured() const {

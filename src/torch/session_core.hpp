@@ -165,6 +165,10 @@ class SessionCore final : public Interceptor,
   void forget_planning();
   void take_answer(const PlanningJob::Answer& answer);
   void read_times(bool wait);
+  /// Whether the timed step waited longer for copies than `fresh` explains; mends its link then.
+  [[nodiscard]] bool learn_link(Profile& fresh);
+  /// Plans with less, if the last measured step had more than the budget.
+  void keep_within_budget();
   void look_at_measured() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
@@ -256,10 +260,13 @@ class SessionCore final : public Interceptor,
     bool time_next = false;  // The next step that is not proved is timed.
     bool timing = false;     // This one is,
     bool measuring = false;  // or shows how long and large a step is.
-    int refreshed = 0;  // How often a timed step gave the record new times.
+    int refreshed = 0;       // How often a timed step gave the record new times.
     bool as_predicted = true;
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
+    std::uint64_t timed_step = 0;  // Counted from 1.
+    Bytes reserve;                 // Left of the budget for what the planner cannot know.
+    int corrected = 0;             // How often that grew.
     Bytes measured_peak;
     Bytes proving_peak;
     Nanoseconds measured_step{};

@@ -44,7 +44,6 @@ void SessionCore::begin_step() {
   explicit_passes_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
   last_tails_ = std::exchange(tails_, {});
-  waits_.begin_step(steps_ + 1, recording_);
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
@@ -56,6 +55,7 @@ void SessionCore::begin_step() {
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
   begin_measuring();
+  waits_.begin_step(steps_ + 1, recording_, budgeting_.timing);
   if (recording_ || recomputes || budgeting_.timing) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },

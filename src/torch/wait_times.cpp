@@ -6,14 +6,15 @@
 
 namespace spillway {
 
-void WaitTimes::begin_step(std::uint64_t step, bool recorded) {
+void WaitTimes::begin_step(std::uint64_t step, bool recorded, bool wanted) {
   timing_ = false;
   if (recorded) {
     since_record_ = 0;
     return;
   }
   const std::int64_t number = since_record_++;
-  if (every_ <= 0 || (number != 1 && number % every_ != 0)) return;
+  const bool due = every_ > 0 && (number == 1 || number % every_ == 0);
+  if (!due && !wanted) return;
   if (marks_.step != 0) {
     if (!have_happened()) return;
     keep(read(marks_));

@@ -24,8 +24,8 @@ class WaitTimes {
   /// are timed; `every` 0: none.
   WaitTimes(TorchDevice& device, int every) : device_(&device), every_(every) {}
 
-  /// `step` counts from 1.
-  void begin_step(std::uint64_t step, bool recorded);
+  /// `step` counts from 1. `wanted`: it is timed in any case.
+  void begin_step(std::uint64_t step, bool recorded, bool wanted);
   void end_step() noexcept { timing_ = false; }
 
   /// Runs `wait`, which makes `stream` wait, and sees how long it stood still.
