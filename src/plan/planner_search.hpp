@@ -54,8 +54,10 @@ class Search {
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;
   void try_all(std::int64_t budget, std::int64_t bound, Found& best);
+  void solve_variants(std::int64_t budget, std::int64_t bound, Found& best);
   [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
-  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots);
+  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots,
+                                                       double link);
   [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
                                                       const Slots& slots);
   void improve(Found& found, std::int64_t budget);

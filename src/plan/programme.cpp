@@ -38,7 +38,8 @@ Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
                      const ProgrammeOptions& options)
     : spaces_(spaces),
       slots_(slots),
-      link_(link),
+      link_{link.out * options.link, link.back * options.link, link.out_with_back * options.link,
+            link.back_with_out * options.link},
       options_(options),
       events_(place(slots.count()) + 1) {
   if (options.budget) {

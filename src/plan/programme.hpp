@@ -29,6 +29,7 @@ struct ProgrammeOptions {
   std::optional<std::int64_t> budget;
   std::optional<std::int64_t> most_ns;     ///< The most a step may take.
   std::optional<std::int64_t> host;        ///< The most host memory.
+  double link = 1;                         ///< The share of the link's speed that is relied upon.
   std::vector<std::int64_t> reserve = {};  ///< By slot: bytes to leave free; may be empty.
 };
 
