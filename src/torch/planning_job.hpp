@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
+#include "later_passes.hpp"
 #include "spillway/plan/planner.hpp"
 #include "spillway/torch/budget.hpp"
 
@@ -17,9 +19,10 @@ class PlanningJob {
   struct Question {
     std::shared_ptr<const Profile> profile;
     Budget budget{Bytes(0)};
-    Bytes room;              ///< For an automatic budget.
-    Bytes reserve;           ///< Of the budget, to be left alone.
-    PlannerOptions options;  ///< Its budget is filled in.
+    Bytes room;                        ///< For an automatic budget.
+    Bytes reserve;                     ///< Of the budget, to be left alone.
+    std::vector<RecordedPass> passes;  ///< Of the schedule; empty if the profile tells all.
+    PlannerOptions options;            ///< Its budget is filled in.
   };
   struct Answer {
     std::optional<PlannedStep> planned;

@@ -119,6 +119,12 @@ void SessionCore::end_measuring() {
 
 void SessionCore::plan_for_record(PassSchedule schedule) {
   schedule_ = std::move(schedule);
+  recorded_passes_.clear();
+  for (const auto& pass : passes_) {
+    const bool there = pass->moments->backward && pass->moments->in_order;
+    if (!there || schedule_.size() <= 2) continue;
+    recorded_passes_.push_back({pass->key.chunk, pass->number, pass->moments->list});
+  }
   budgeting_.waiting = true;
   budgeting_.refreshed = 0;
   Rules everything;
@@ -144,6 +150,7 @@ void SessionCore::start_planning() {
   Limits& limits = question.options.rules.limits;
   limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
   question.options.schedule = schedule_;
+  question.passes = recorded_passes_;
   question.options.time_limit = options_.planning_time;
   forget_planning();
   if (options_.plan_in_background) {

@@ -276,8 +276,9 @@ class SessionCore final : public Interceptor,
   mutable StepTime step_time_;
   Bytes step_start_;                                           // Allocated then.
   std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.
-  PassSchedule schedule_;                                      // Of the record.
-  std::vector<TimedPass> timed_passes_;                        // Not read yet.
+  std::vector<RecordedPass> recorded_passes_;  // Of the record, if there were several.
+  PassSchedule schedule_;                      // Of the record.
+  std::vector<TimedPass> timed_passes_;        // Not read yet.
   std::unique_ptr<PlanningJob> job_;
   std::vector<std::unique_ptr<PlanningJob>> old_jobs_;  // Whose answers nobody wants.
 };

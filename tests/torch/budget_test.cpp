@@ -152,7 +152,7 @@ TEST(BudgetedSession, MayEndWhileThePlanIsMade) {
 
 TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
   for (const bool in_flight : {true, false}) {
-    Session session(with_budget(Budget::share(0.7)));
+    Session session(with_budget(Budget::share(0.9)));
     EXPECT_EQ(difference({}, session, 6,
                          [&](TinyModel& model, Step* step, int i) {
                            return in_flight ? testing::in_flight_step(model, step, i, 3)
