@@ -16,8 +16,10 @@ PlannedStep plan_with_less(const Profile& profile, PlannerOptions options, Bytes
                            Bytes kept_back) {
   options.budget = budget - std::min(budget, kept_back);
   if (kept_back == Bytes(0)) return plan_for_budget(profile, options);
-  const std::string why = to_string(kept_back) + " of the budget of " + to_string(budget) +
-                          " are for what later passes have beside saved buffers";
+  const std::string why =
+      to_string(kept_back) + " of the budget of " + to_string(budget) +
+      " are left for what the planner cannot know (what later passes have beside saved buffers, "
+      "what the allocator hands out beyond what it is asked for)";
   try {
     PlannedStep step = plan_for_budget(profile, options);
     step.peak += kept_back;
