@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "session_core.hpp"
@@ -40,9 +41,9 @@ void SessionCore::unpack_held(Pass& pass) {
 }
 
 void SessionCore::begin_backward(Pass& pass) {
-  for (auto call = running_calls_.rbegin(); call != running_calls_.rend(); ++call) {
-    if (book_->call(*call).pass == pass.number) {
-      note_call(pass, MomentKind::kCallEnds, book_->call(*call).number);
+  for (const CallId call : std::views::reverse(running_calls_)) {
+    if (book_->call(call).pass == pass.number) {
+      note_call(pass, MomentKind::kCallEnds, book_->call(call).number);
     }
   }
   pass.backward_begun = true;
