@@ -1,6 +1,6 @@
 /// The torch device that training runs on, and its allocator's statistics; on the CPU what is
-/// counted since they were asked for first. device_memory_cuda.cpp is built where spillway::cuda is there,
-/// device_memory_host.cpp elsewhere.
+/// counted since they were asked for first. device_memory_cuda.cpp is built where spillway::cuda is
+/// there, device_memory_host.cpp elsewhere.
 #pragma once
 
 #include <cstdint>

@@ -13,9 +13,9 @@
 /// offloaded, so that a model that does not fit records too. From then on the plan that the rules
 /// make of the record is carried out; the first such step proves that what is recomputed has the
 /// same bits (docs/recompute.md). With a budget the planner makes the plan instead, on a thread of
-/// its own; until it is ready every buffer above `small` is offloaded. Buffers are matched by structure, never by size. Where a pass
-/// saves something else than what was recorded, the rest of that pass is kept on the device,
-/// counted, and the next step records anew.
+/// its own; until it is ready every buffer above `small` is offloaded. Buffers are matched by
+/// structure, never by size. Where a pass saves something else than what was recorded, the rest of
+/// that pass is kept on the device, counted, and the next step records anew.
 ///
 /// Left alone: tensors that are not dense and plain, are on another device, or are saved during
 /// backward (double backward, a nested checkpoint's second forward), and everything saved under
@@ -57,8 +57,9 @@ struct SessionOptions {
   /// The most a step may have allocated above what is there before it. The planner finds the plan
   /// that is fastest within it; `rules` pin what they match and set limits. The recording step and
   /// those until the plan is ready are not bound by it, and the step that proves the plan may take
-  /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its times differ from the recorded ones, which were taken
-  /// while everything was copied, the plan is made once more.
+  /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its
+  /// times differ from the recorded ones, which were taken while everything was copied, the plan is
+  /// made once more.
   std::optional<Budget> budget;
   /// Plan while training goes on; else at the end of the recording step.
   bool plan_in_background = true;
