@@ -25,7 +25,7 @@ class WaitTimes {
   WaitTimes(TorchDevice& device, int every) : device_(&device), every_(every) {}
 
   /// `step` counts from 1. `wanted`: it is timed in any case.
-  void begin_step(std::uint64_t step, bool recorded, bool wanted);
+  void begin_step(std::uint64_t step, bool recorded, bool wanted = false);
   void end_step() noexcept { timing_ = false; }
 
   /// Runs `wait`, which makes `stream` wait, and sees how long it stood still.

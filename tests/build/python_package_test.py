@@ -20,10 +20,17 @@ class PythonPackageTest(unittest.TestCase):
             (torch / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n", "utf-8")
             for library in libraries:
                 (torch / f"lib/lib{library}.so").write_text("_ZN3c10NSt7__cxx1112basic_stringE\n", "utf-8")
+            highs = Path(folder) / "highs"
+            (highs / "include/highs").mkdir(parents=True)
+            numbers = zip(["MAJOR", "MINOR", "PATCH"], ["1", "15", "1"])
+            lines = [f"#define HIGHS_VERSION_{name} {number}\n" for name, number in numbers]
+            (highs / "include/highs/HConfig.h").write_text("".join(lines), "utf-8")
+            (highs / "lib").mkdir()
+            (highs / "lib/libhighs.so").touch()
             answer = subprocess.run(
                 ["cmake", "-S", str(ROOT), "-B", f"{folder}/build", "-DSPILLWAY_PYTHON_MODULE=ON"]
                 + ["-DSPILLWAY_TESTS=OFF", "-DSPILLWAY_BENCH=OFF", "-DSPILLWAY_APPS=OFF"]
-                + [f"-DPython3_EXECUTABLE={sys.executable}", f"-DSpillwayTorch_ROOT={torch}"],
+                + [f"-DPython3_EXECUTABLE={sys.executable}", f"-DSpillwayTorch_ROOT={torch}", f"-DSpillwayHighs_ROOT={highs}"],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             )  # fmt: skip
         self.assertNotEqual(answer.returncode, 0, answer.stdout)

@@ -116,6 +116,8 @@ class UnlockableDevice final : public TorchDevice {
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
     return inner_->allocate(bytes, stream);
   }
+  [[nodiscard]] bool computes_beside() const override { return inner_->computes_beside(); }
+  void keep_busy() override { inner_->keep_busy(); }
   [[nodiscard]] TimeMark mark() override { return inner_->mark(); }
   [[nodiscard]] TimeMark mark_on(Stream& stream) override { return inner_->mark_on(stream); }
   [[nodiscard]] bool has_happened(const TimeMark& mark) const override {

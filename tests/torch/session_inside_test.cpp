@@ -23,6 +23,8 @@ class StreamDevice final : public TorchDevice {
   [[nodiscard]] c10::Storage allocate(std::size_t /*bytes*/, Stream& /*stream*/) override {
     return {};
   }
+  [[nodiscard]] bool computes_beside() const override { return true; }
+  void keep_busy() override {}
   [[nodiscard]] TimeMark mark() override { return mark_on(*stream_); }
   [[nodiscard]] TimeMark mark_on(Stream& stream) override {
     TimeMark mark{events_.take(), {}};
