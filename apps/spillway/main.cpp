@@ -10,6 +10,7 @@
 #include "explain.hpp"
 #include "plan.hpp"
 #include "profile.hpp"
+#include "trace.hpp"
 #include "train.hpp"
 
 namespace {
@@ -28,6 +29,7 @@ constexpr const char* kFooter =
     "  spillway profile --out p.json    what one recorded step of it shows\n"
     "  spillway plan --profile p.json --rules r.toml --out plan.json\n"
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
+    "  spillway trace --profile p.json --plan plan.json -o trace.json    the step, for Perfetto\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
@@ -47,6 +49,7 @@ int run(int argc, char** argv) {
   spillway::app::add_plan(app, action);
   spillway::app::add_explain(app, action);
   spillway::app::add_profile(app, action);
+  spillway::app::add_trace(app, action);
   spillway::app::add_train(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
   return action();

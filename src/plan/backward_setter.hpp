@@ -49,16 +49,17 @@ class BackwardSetter final : public StepListener {
   void fill_in(Allowances& backward) const {
     std::int64_t ahead = kNoAllowance;  // The most that may be there early, at the next point.
     std::int64_t next_fetched = 0;
-    for (auto point = points_.rbegin(); point != points_.rend(); ++point) {
+    for (std::size_t i = points_.size(); i-- > 0;) {
+      const Point& point = points_[i];
       if (ahead < kNoAllowance) ahead += next_fetched;
-      ahead = std::max<std::int64_t>(0, std::min(ahead, point->slack));
-      if (point->unpack >= 0) {
-        std::int64_t& least = backward[static_cast<std::size_t>(point->chunk)]
-                                      [static_cast<std::size_t>(point->unpack)];
-        least = std::min(least, point->ledger + ahead);
+      ahead = std::max<std::int64_t>(0, std::min(ahead, point.slack));
+      if (point.unpack >= 0) {
+        std::int64_t& least =
+            backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
+        least = std::min(least, point.ledger + ahead);
       }
-      ahead = std::max<std::int64_t>(0, std::min(ahead, point->before));
-      next_fetched = point->fetched;
+      ahead = std::max<std::int64_t>(0, std::min(ahead, point.before));
+      next_fetched = point.fetched;
     }
   }
 

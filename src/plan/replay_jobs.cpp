@@ -67,9 +67,9 @@ class ReplayWalk {
           break;
       }
     }
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      if (values_[i].holders > 0 && values_[i].holder >= 0) {
-        result_.held_until[place(values_[i].holder)] = model_.end;
+    for (const ValueState& value : values_) {
+      if (value.holders > 0 && value.holder >= 0) {
+        result_.held_until[place(value.holder)] = model_.end;
       }
     }
     return std::move(result_);
@@ -202,21 +202,25 @@ class ReplayWalk {
     while (!open_.empty()) {
       const int id = open_.back();
       open_.pop_back();
-      const ValueState& value = values_[place(id)];
       const BufferState* const saved = saved_as(id);
-      const int maker = profile_of(id).call;
-      if (value.holders > 0 || (saved != nullptr && !saved->recomputed)) {
-        roots.push_back(id);
-      } else if (saved != nullptr && !saved->awaited) {
+      const bool remade = saved != nullptr && saved->recomputed && !saved->awaited;
+      if (remade && values_[place(id)].holders == 0) {
         for (const int root : saved->roots) {
           if (first_sight(root)) roots.push_back(root);
         }
-      } else if (maker < 0 || value.kept || !may_repeat(maker)) {
+      } else if (is_root(id, saved)) {
         roots.push_back(id);
       } else {
-        open_reads(maker);
+        open_reads(profile_of(id).call);
       }
     }
+  }
+
+  [[nodiscard]] bool is_root(int id, const BufferState* saved) const {
+    const ValueState& value = values_[place(id)];
+    if (value.holders > 0 || (saved != nullptr && !saved->recomputed)) return true;
+    const int maker = profile_of(id).call;
+    return maker < 0 || value.kept || !may_repeat(maker);
   }
 
   /// A plan that may not repeat collectives holds what they make.

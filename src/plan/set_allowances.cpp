@@ -19,9 +19,9 @@ std::int64_t to_signed(Bytes bytes) {
 /// Places at which a session is not asked, because the caller holds what is wanted: as if it were.
 void fill_gaps(std::vector<std::int64_t>& allowances) {
   std::int64_t next = 0;
-  for (auto each = allowances.rbegin(); each != allowances.rend(); ++each) {
-    if (*each == kNoAllowance) *each = next;
-    next = *each;
+  for (std::size_t i = allowances.size(); i-- > 0;) {
+    if (allowances[i] == kNoAllowance) allowances[i] = next;
+    next = allowances[i];
   }
 }
 

@@ -78,8 +78,7 @@ TEST(Simulate, WaitsForALinkThatIsTooSlow) {
             30 * kMillisecond + simulation.waits.release_ns + simulation.waits.reload_ns);
 }
 
-/// Ten buffers, and room for four beside the one that is made: six go, the first at 1 ms. Each takes
-/// 3 ms, and the last must be gone when the tenth call is to begin.
+/// Ten buffers and room for four: six go, the first at 1 ms. Each takes 3 ms.
 TEST(Simulate, GivesTheTimesThatFollowFromTheSpeeds) {
   const Profile profile = row_of_calls(10, 3);
   const Simulation simulation = within(profile, plan_by(profile, kOffload), 4 * kSize);
@@ -198,7 +197,7 @@ TEST(Simulate, RunsPassesInFlight) {
 TEST(Simulate, KeepsALargeModelWithinItsBudgets) {
   const Profile profile = testing::llama_profile(16);
   const Plan plan = plan_by(profile, kOffload);
-  for (const std::uint64_t gib : {3, 6, 12, 18}) {
+  for (const std::uint64_t gib : {3U, 6U, 12U, 18U}) {
     const Simulation simulation = within(profile, plan, gib << 30U);
     EXPECT_LE(simulation.peak, Bytes(gib << 30U));
     EXPECT_GT(simulation.peak.count(), (gib << 30U) / 100 * 98) << "all of it is used";

@@ -30,7 +30,7 @@ class Training {
 
   /// The peak of a step above what was allocated before it.
   [[nodiscard]] std::int64_t step(Session& session) const {
-    for (at::Tensor parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+    for (const at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
     at::manual_seed(3);
     const auto before = static_cast<std::int64_t>(host_memory().count());
     {
@@ -75,7 +75,7 @@ struct Slack {
 /// Carries out random plans with windows and with allowances for several budgets, and compares.
 class Comparison {
  public:
-  Comparison(const Training& training, PassSchedule schedule = {}) : training_(training) {
+  explicit Comparison(const Training& training, PassSchedule schedule = {}) : training_(training) {
     Session session(offload_everything());
     training.register_with(session);
     (void)training.step(session);

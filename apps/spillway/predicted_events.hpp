@@ -1,0 +1,15 @@
+/// What a simulation says a step does, as events to look at.
+#pragma once
+
+#include "spillway/plan/plan.hpp"
+#include "spillway/plan/profile.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "spillway/trace/trace.hpp"
+
+namespace spillway::app {
+
+/// `simulation` must have been made from both, with `trace`.
+[[nodiscard]] StepEvents predicted_events(const Simulation& simulation, const Profile& profile,
+                                          const Plan& plan);
+
+}  // namespace spillway::app
