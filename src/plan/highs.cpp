@@ -35,17 +35,6 @@ class HighsModel {
     }
   }
 
-  void set_bounds(int column, double lower, double upper) {
-    require(Highs_changeColBounds(highs_.get(), column, lower, upper), "change bounds");
-  }
-
-  void set_time_limit(std::chrono::milliseconds time_limit) {
-    // HiGHS counts the time of all runs together.
-    const double seconds =
-        Highs_getRunTime(highs_.get()) + std::chrono::duration<double>(time_limit).count();
-    require(Highs_setDoubleOptionValue(highs_.get(), "time_limit", seconds), "take a time limit");
-  }
-
   [[nodiscard]] Solution run() {
     require(Highs_run(highs_.get()), "solve");
     Solution solution;
@@ -74,7 +63,8 @@ class HighsModel {
     Highs_setIntOptionValue(highs, "threads", 1);
     Highs_setStringOptionValue(highs, "parallel", "off");
     Highs_setIntOptionValue(highs, "random_seed", 1);
-    set_time_limit(options.time_limit);
+    const double seconds = std::chrono::duration<double>(options.time_limit).count();
+    require(Highs_setDoubleOptionValue(highs, "time_limit", seconds), "take a time limit");
     require(Highs_setDoubleOptionValue(highs, "mip_rel_gap", options.gap), "take a gap");
     require(Highs_setIntOptionValue(highs, "mip_max_nodes", options.node_limit),
             "take a limit on nodes");
@@ -117,20 +107,6 @@ class HighsModel {
   HighsInt columns_;
   bool integer_ = false;
 };
-
-RelaxedSolver::RelaxedSolver(const LinearProgramme& programme)
-    : model_(std::make_unique<HighsModel>(programme, SolveOptions{.relaxed = true})) {}
-
-RelaxedSolver::~RelaxedSolver() = default;
-
-void RelaxedSolver::set_bounds(int column, double lower, double upper) {
-  model_->set_bounds(column, lower, upper);
-}
-
-Solution RelaxedSolver::solve(std::chrono::milliseconds time_limit) {
-  model_->set_time_limit(time_limit);
-  return model_->run();
-}
 
 Solution solve(const LinearProgramme& programme, const SolveOptions& options) {
   return HighsModel(programme, options).run();

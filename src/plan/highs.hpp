@@ -7,12 +7,9 @@
 
 #include <chrono>
 #include <limits>
-#include <memory>
 #include <vector>
 
 namespace spillway {
-
-class HighsModel;
 
 /// Minimise the columns' costs under bounds on columns and rows.
 class LinearProgramme {
@@ -76,23 +73,6 @@ struct Solution {
   double objective = 0;         ///< Of `columns`.
   /// No solution is below it; minus infinity if nothing was proven.
   double bound = -std::numeric_limits<double>::infinity();
-};
-
-/// One programme, relaxed, that is solved again and again with other bounds: each time from where the
-/// time before ended.
-class RelaxedSolver {
- public:
-  /// Errors: as solve().
-  explicit RelaxedSolver(const LinearProgramme& programme);
-  ~RelaxedSolver();
-  RelaxedSolver(const RelaxedSolver&) = delete;
-  RelaxedSolver& operator=(const RelaxedSolver&) = delete;
-
-  void set_bounds(int column, double lower, double upper);
-  [[nodiscard]] Solution solve(std::chrono::milliseconds time_limit);
-
- private:
-  std::unique_ptr<HighsModel> model_;
 };
 
 /// Errors: Error if Spillway was built without HiGHS, or if HiGHS fails; the text says why.

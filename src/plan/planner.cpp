@@ -100,7 +100,8 @@ class Planning {
                        infeasible_text(planning.search(), planning.search().smallest(), budget));
 }
 
-/// The smallest budget whose plan is fast enough, between the programme's bound and everything kept.
+/// The smallest budget whose plan is fast enough: between the programme's bound and everything
+/// kept.
 PlannedStep plan_for_slowdown(Planning& planning, double most) {
   const auto limit = static_cast<std::int64_t>(most * static_cast<double>(planning.base().step_ns));
   const auto fast_enough = [limit](const std::optional<PlannedStep>& step) {

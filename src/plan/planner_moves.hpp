@@ -25,8 +25,8 @@ void make(const Move& move, Choice& choice);
                                                    const Choice& choice,
                                                    const Evaluated& evaluated);
 
-/// The same action for the buffers that stand at the same place in each layer: of all layers, and of
-/// some of them.
+/// The same action for the buffers that stand at the same place in each layer: of all layers, and
+/// of some of them.
 [[nodiscard]] std::vector<std::vector<Move>> moves_of_all_layers(
     const std::vector<ChunkSpace>& spaces);
 

@@ -101,9 +101,7 @@ std::string infeasible_text(const Search& search, const Found& smallest, Bytes b
                      peak.what + (peak.pass.backward ? " backward" : " forward") + ")";
   std::int64_t other = 0;
   std::int64_t pinned = 0;
-  const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
-  for (std::size_t i = 0; i < spaces.size(); ++i) {
-    const ChunkSpace& space = spaces[i];
+  for (const ChunkSpace& space : search.evaluator().spaces()) {
     if (space.chunk->chunk != peak.pass.chunk) continue;
     other = space.chunk->timeline[place(peak.moment)].other_bytes;
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {

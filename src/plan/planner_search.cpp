@@ -121,7 +121,9 @@ void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best
   };
   for (const Variant& variant :
        {Variant{&coarse_, 1}, Variant{&coarse_, 0.7}, Variant{&coarse_, 0}, Variant{&fine_, 1}}) {
-    if (is_good_enough(best, bound)) return;
+    // The fine programme takes long; it is for budgets that the coarse one cannot meet.
+    const bool fine = variant.slots == &fine_;
+    if (is_good_enough(best, bound) || (fine && best.evaluated.fits())) return;
     std::optional<Found> solved = solve_and_tighten(budget, *variant.slots, variant.link);
     if (!solved) continue;
     say("improving the plan");
@@ -246,7 +248,7 @@ std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, c
     if (value < kWhole) linear.set_bounds(column, linear.lower(column), 0);
     if (value > 1 - kWhole) linear.set_bounds(column, 1, linear.upper(column));
   }
-  const milliseconds share = std::clamp(time_left() / 3, milliseconds(200), milliseconds(3000));
+  const milliseconds share = std::max(milliseconds(200), time_left() / 3);
   Solution solution =
       solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
   if (solution.columns.empty()) {

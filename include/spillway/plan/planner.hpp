@@ -26,17 +26,17 @@ struct PlannerOptions {
   Bytes budget;
   /// Instead of `budget`: the smallest memory with which a step takes at most so many times as long
   /// as if everything were kept. More than 1.
-  std::optional<double> max_slowdown;
+  std::optional<double> max_slowdown = {};
   /// What rules match is pinned to their action; the planner decides the rest. Limits hold too:
   /// `host` is a constraint, smaller buffers than `min_size` are kept.
-  Rules rules;
-  PassSchedule schedule;  ///< Empty: one_pass().
+  Rules rules = {};
+  PassSchedule schedule = {};  ///< Empty: one_pass().
   /// The search ends when the plan is proven to be within this share of the best one, or when the
   /// time is up; then the best plan found so far is taken.
   double gap = 1e-3;
   std::chrono::milliseconds time_limit{5000};
   /// Called now and then from the thread that plans: what is being done. May be empty.
-  std::function<void(const std::string&)> progress;
+  std::function<void(const std::string&)> progress = {};
 };
 
 /// A plan and how good it is. Times and bytes are those of the simulator.
