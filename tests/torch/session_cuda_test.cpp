@@ -245,7 +245,8 @@ TEST_F(CudaSession, StaysWithinABudget) {
     options.budget = Budget::share(share);
     options.plan_in_background = false;
     Session session(std::move(options));
-    EXPECT_EQ(difference(session, 8, plain_step), 0);
+    // CUDA's allocator hands out more than it is asked for; what that adds is seen and planned for.
+    EXPECT_EQ(difference(session, 24, plain_step), 0);
     const SessionReport report = session.report();
     ASSERT_TRUE(report.budget);
     EXPECT_GE(report.budget->plans, 1U) << report;
