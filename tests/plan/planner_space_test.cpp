@@ -26,7 +26,7 @@ ChunkSpace space_in(const Profile& profile, const Rules& rules = {}) {
 }
 
 /// Three results, each made of the one before, saved when the next call reads it.
-GraphBuilder chain(std::vector<std::int64_t> ns) {
+GraphBuilder chain(const std::vector<std::int64_t>& ns) {
   GraphBuilder graph;
   int value = graph.outside(true);
   for (const std::int64_t each : ns) {
