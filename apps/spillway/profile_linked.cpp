@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "common/text_table.hpp"
+#include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
 #include "training.hpp"
 #include "training/trainer.hpp"
@@ -16,6 +17,11 @@ int run_profile(const ProfileOptions& options) {
   Session session(session_options(shape));
   session.register_model(trainer.model());
   (void)trainer.step(&session);
+  if (session.profile() == nullptr) {
+    throw Error("profile", "autograd saved no buffer of " + to_string(SessionOptions().small) +
+                               " or more in this step, so that there is nothing to plan; give the "
+                               "model more --tokens or a larger --ffn");
+  }
   const Profile& profile = *session.profile();
   save_profile(profile, options.out);
 

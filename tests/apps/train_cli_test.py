@@ -10,7 +10,7 @@ from pathlib import Path
 
 from program import run, run_on_a_terminal
 
-SHAPE = {"layers": 3, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 96, "tokens": 96, "vocabulary": 64, "device": "host"}
+SHAPE = {"layers": 3, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 192, "tokens": 96, "vocabulary": 64, "device": "host"}
 
 
 def tiny(**changes):
@@ -59,7 +59,7 @@ class Train(InAFolder):
         out = self.folder / "new" / "run"
         result = self.ok("train", *TINY, "--steps", "4", "--compare", "--rules", self.rules, "--dropout", "0.1",
                          "--out", out)  # fmt: skip
-        self.assertIn("bits equal: yes (4 losses and 84 gradients of 4 steps compared)", result.stdout)
+        self.assertIn("bits equal: yes (4 losses and 96 gradients of 4 steps compared)", result.stdout)
         self.assertIn("3 layers of width 64", result.stdout)
         self.assertRegex(result.stdout, r"peak of a step +\d+\.\d [KM]iB +\d+\.\d [KM]iB\n")
         self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x\n")
@@ -92,7 +92,7 @@ class Train(InAFolder):
             out = self.folder / "run"
             result = self.ok("train", *tiny(tokens=512), "--steps", "4", "--compare", "--rules", rules, "--dropout", "0.1",
                              "--out", out, *verify)  # fmt: skip
-            self.assertIn("bits equal: yes (4 losses and 84 gradients of 4 steps compared)", result.stdout)
+            self.assertIn("bits equal: yes (4 losses and 96 gradients of 4 steps compared)", result.stdout)
             self.assertRegex(result.stdout, r"recomputed in a step +\S+ \S+ by \d+ operators\n")
             self.assertRegex(result.stdout, r"fallbacks +none\n")
             reports.append(json.loads((out / "report.json").read_text(encoding="utf-8")))
@@ -106,7 +106,7 @@ class Train(InAFolder):
     def test_stays_within_a_budget_and_shows_what_was_predicted(self):
         out = self.folder / "run"
         result = self.ok("train", *tiny(tokens=512), "--steps", "6", "--compare", "--budget", "60%", "--out", out)
-        self.assertIn("bits equal: yes (6 losses and 126 gradients of 6 steps compared)", result.stdout)
+        self.assertIn("bits equal: yes (6 losses and 144 gradients of 6 steps compared)", result.stdout)
         self.assertRegex(result.stdout, r" +without +with +predicted\n")
         self.assertRegex(result.stdout, r"peak of a step( +\d+\.\d [KM]iB){3}\n")
         self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x +\d+\.\d+ x\n")
@@ -192,6 +192,12 @@ class Profile(InAFolder):
         result = run("spillway", "profile", *TINY, "--out", "/nowhere/p.json")
         self.assertEqual(result.returncode, 1)
         self.assertIn("error: [profile] cannot write /nowhere/p.json", result.stderr)
+
+    def test_says_that_a_model_has_nothing_to_plan(self):
+        smaller = ["8" if word == str(SHAPE["ffn"]) else word for word in TINY]
+        result = run("spillway", "profile", *smaller, "--out", "/nowhere/p.json")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("error: [profile] autograd saved no buffer of 64.0 KiB or more", result.stderr)
 
     def test_help_says_how_programs_write_their_own(self):
         text = self.ok("profile", "--help").stdout
