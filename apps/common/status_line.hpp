@@ -1,4 +1,4 @@
-/// What a long job is doing now: one line that is drawn over itself on a terminal, else a plain line
+/// What a long job is doing now: one line that is drawn over itself on a terminal, else plain lines
 /// for each new text.
 #pragma once
 

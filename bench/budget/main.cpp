@@ -8,7 +8,8 @@
 /// "gradients that differ" counts those that differ in a bit from those without a session.
 ///
 /// One row, "the whole way", is what a user has: a session that was given the budget and nothing
-/// else; how long its planner took is not told. The others carry out plans for the profile which that session recorded.
+/// else; how long its planner took is not told. The others carry out plans for the profile which
+/// that session recorded.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,14 +56,13 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
   const auto exact = [](const char* name, const char* unit, int decimals, double value) {
     return Value{name, unit, decimals, app::exactly(value)};
   };
-  return {
+  std::vector<Value> values = {
       exact("predicted ratio", "x", 3, static_cast<double>(planned.step_ns) / base),
       exact("bound ratio", "x", 3, static_cast<double>(planned.bound_ns) / base),
       {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
       exact("predicted step", "ms", 1, static_cast<double>(planned.step_ns) / 1e6),
       {"without", "ms", 1, app::spread_of(outcome.base)},
       exact("predicted without", "ms", 1, base / 1e6),
-      exact("planning", "s", 2, seconds(planned.time)),
       exact("gradients that differ", "", 0, outcome.different),
       exact("out", "GiB", 2, in_gib(outcome.report.bytes_out)),
       exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_remade)),
@@ -72,6 +72,8 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("to reload", "ms", 1, milliseconds(outcome.report.waits.reload)),
       exact("demoted", "", 0, static_cast<double>(outcome.report.demoted.size())),
   };
+  if (planned.rounds > 0) values.push_back(exact("planning", "s", 2, seconds(planned.time)));
+  return values;
 }
 
 void add_figures(Report& report, const std::string& id, const std::string& text,

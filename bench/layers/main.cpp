@@ -167,10 +167,10 @@ std::vector<Row> rows(int layers, bool judge) {
   const std::string cheap =
       "[[rule]]\nmade_in = [\"layers.*.norm\", \"layers.*.act\"]\naction = \"recompute\"\n"
       "[[rule]]\nmade_in = \"layers.*.core\"\nproducer = \"aten::clone\"\naction = \"recompute\"\n";
-  const std::string small_rule = "[[rule]]\nlayers = \"" + but_last +
-                                 "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
-                                 "action = \"offload\"\n";
-  const std::string small = small_rule + "[limits]\nin_flight = \"512 MiB\"\nahead = \"512 MiB\"\n";
+  const std::string small =
+      "[[rule]]\nlayers = \"" + but_last +
+      "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
+      "action = \"offload\"\n[limits]\nin_flight = \"512 MiB\"\nahead = \"512 MiB\"\n";
   return {
       {"keep", "intercepted, everything kept", "", at_most(1.005)},
       {"attention", "attention and residuals offloaded, but of the last layer",
@@ -189,13 +189,6 @@ std::vector<Row> rows(int layers, bool judge) {
       {"mlp", "all of the MLP recomputed as well, but of the last layer",
        cheap + "[[rule]]\nlayers = \"" + but_last +
            "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
-       at_most(1.13), 3.6},
-      {"mlp_mixed", "the same, the up projection of every third layer offloaded instead",
-       cheap +
-           "[[rule]]\nlayers = \"1,4,7,10,13\"\nmade_in = \"layers.*.mlp.fc1\"\n"
-           "saved_by = \"aten::mul\"\naction = \"offload\"\n"
-           "[[rule]]\nlayers = \"" +
-           but_last + "\"\nmade_in = \"layers.*.mlp.fc1\"\naction = \"recompute\"\n" + small,
        at_most(1.13), 3.6},
       {"selective", "every layer recomputed, but not attention",
        "[internevo]\ncheckpoint = true\nselective_checkpoint = true\n", at_most(467.0 / 385.0),

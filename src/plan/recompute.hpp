@@ -37,8 +37,8 @@ struct RecomputeSummary {
 
 /// `plan` has the decisions of the rules, which must be translated. Those to recompute what cannot
 /// be made again become their second choice; then anchors, operators and need_order are filled in.
-/// `wishes`: by value; may be empty. One to keep or offload also says what becomes of an anchor that
-/// no rule places.
+/// `wishes`: by value; may be empty. One to keep or offload also says what becomes of an anchor
+/// that no rule places.
 /// Takes time in proportion to the graph, and constant stack.
 RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
                                 const Rules& rules, const Matcher& matcher, ChunkPlan& plan,

@@ -11,6 +11,8 @@ namespace {
 constexpr Bytes kMost{32ULL << 20U};
 constexpr Bytes kLeast{4ULL << 10U};
 constexpr int kRounds = 4;
+constexpr double kUnforeseenShare = 0.002;
+constexpr double kSlowest = 0.95;
 
 struct Lane {
   std::unique_ptr<Stream> stream;
@@ -80,6 +82,16 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   speed.out_with_back = out.speed();
   speed.back_with_out = back.speed();
   return speed;
+}
+
+bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+               double step_ns) {
+  if (unforeseen_ns < kUnforeseenShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
+  const double foreseen_ns = static_cast<double>(bytes.count()) / alone * 1e9;
+  const double share = std::max(kSlowest, foreseen_ns / (foreseen_ns + unforeseen_ns));
+  alone *= share;
+  with_other *= share;
+  return true;
 }
 
 }  // namespace spillway

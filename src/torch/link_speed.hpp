@@ -9,7 +9,14 @@ namespace spillway {
 
 /// Copies a few buffers each way alone and both ways at once, with memory of `tier`, while the
 /// device computes: that takes some percent of the link's speed. Blocks for some milliseconds;
-/// takes 64 MiB of each side for that time, or as much as the tier may have. All zero if there is no room for it.
+/// takes 64 MiB of each side for that time, or as much as the tier may have. All zero if there is
+/// no room for it.
 [[nodiscard]] LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier);
+
+/// Lowers the speed of one direction so that copying `bytes` takes `unforeseen_ns` longer than was
+/// thought, but by 5 % at most: one step does not prove more. Less than 0.2 % of a step is nobody's
+/// doing. Says whether it did.
+[[nodiscard]] bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+                             double step_ns);
 
 }  // namespace spillway

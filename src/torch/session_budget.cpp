@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "link_speed.hpp"
 #include "session_core.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/numbers.hpp"
@@ -17,10 +18,6 @@ constexpr double kSameTimes = 0.02;
 /// its host, and one that waits for copies much has faster clocks than one that does not: times are
 /// true only under a plan that is near the last one.
 constexpr int kMostRefreshes = 3;
-/// Longer waits than predicted than this, as a share of the step, are the link's doing.
-constexpr double kUnforeseenWait = 0.002;
-/// One step does not prove that the link is slower than by this.
-constexpr double kSlowestLink = 0.95;
 /// How often a plan is made anew because its peak was above the budget.
 constexpr int kMostCorrections = 3;
 
@@ -50,17 +47,6 @@ std::optional<std::string> drift_of(const std::string& what, double measured, do
   if (std::abs(off) <= share) return std::nullopt;
   return what + ", " + with_decimals(100 * std::abs(off), 1) +
          (off > 0 ? " % more than predicted" : " % less than predicted");
-}
-
-/// Lowers speeds so that copying `bytes` takes `unforeseen_ns` longer; says whether it did.
-bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
-               double step_ns) {
-  if (unforeseen_ns < kUnforeseenWait * step_ns || bytes == Bytes(0) || alone <= 0) return false;
-  const double foreseen_ns = static_cast<double>(bytes.count()) / alone * 1e9;
-  const double share = std::max(kSlowestLink, foreseen_ns / (foreseen_ns + unforeseen_ns));
-  alone *= share;
-  with_other *= share;
-  return true;
 }
 
 }  // namespace

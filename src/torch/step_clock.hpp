@@ -4,8 +4,8 @@
 /// One clock for all passes of a step, for they may take turns. It stands still while the session
 /// itself is at work, so that neither its waits for copies nor its replays nor, on the CPU, its own
 /// doing count as the model's. Where operators run beside the calling thread and the session has
-/// nothing done on their stream, it goes on: the small gaps between kernels are the model's. What it measured since the moment before belongs to the pass of the
-/// moment that comes next.
+/// nothing done on their stream, it goes on: the small gaps between kernels are the model's.
+/// What it measured since the moment before belongs to the pass of the moment that comes next.
 #pragma once
 
 #include <atomic>

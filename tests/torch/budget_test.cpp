@@ -10,6 +10,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
+#include "torch/link_speed.hpp"
 #include "training.hpp"
 
 namespace spillway {
@@ -38,6 +39,20 @@ TEST(Budget, IsBytesOrAShareOrWhatIsFree) {
     EXPECT_THAT(error_text<InvalidArgument>([&] { (void)Budget::share(wrong); }),
                 ::testing::StartsWith("[budget] a share of more than 0 and less than 1 wanted"));
   }
+}
+
+TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
+  double alone = 50e9;
+  double with_other = 40e9;
+  // 5 GB take 100 ms; 2 ms more are 2 %.
+  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 2e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
+  EXPECT_DOUBLE_EQ(with_other, 40e9 / 1.02);
+  EXPECT_FALSE(slow_down(alone, with_other, Bytes(5'000'000'000), 0.5e6, 300e6));
+  EXPECT_FALSE(slow_down(alone, with_other, Bytes(0), 2e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
+  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 100e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02 * 0.95);
 }
 
 TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
@@ -162,6 +177,24 @@ TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
     EXPECT_GE(session.report().budget->plans, 1U) << session.report();
     EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
   }
+}
+
+TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
+  Session session(with_budget(Budget::share(0.8)));
+  TinyModel model({});
+  session.register_model(model);
+  const auto steps = [&](int length, int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto step = session.step();
+      model.loss(model.tokens(2, length, i)).backward();
+    }
+    return session.report();
+  };
+  const SessionReport before = steps(32, 12);
+  const SessionReport longer = steps(40, 8);
+  EXPECT_GT(longer.budget->plans, before.budget->plans) << longer;
+  EXPECT_EQ(longer.budget->budget, before.budget->budget);
+  EXPECT_LE(longer.budget->plans, before.budget->plans + 3 + 3) << longer;
 }
 
 TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {

@@ -7,6 +7,7 @@
 
 #include "spillway/cuda/cuda_device.hpp"
 #include "spillway/torch/session.hpp"
+#include "timeline_queries.hpp"
 #include "tiny_model.hpp"
 
 namespace spillway {
@@ -144,41 +145,6 @@ TEST_F(CudaSession, DoesNotGrowOverManySteps) {
     }
   }
   EXPECT_EQ(session.report().host_peak, host);
-}
-
-/// Index of the only moment of that kind and index; -1 without one.
-int moment_of(const ChunkProfile& chunk, MomentKind kind, int index) {
-  for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
-    if (chunk.timeline[i].kind == kind && chunk.timeline[i].index == index) {
-      return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
-/// What a step in which everything is kept has allocated at most, as the timeline tells.
-std::int64_t kept_peak(const Profile& profile) {
-  const ChunkProfile& chunk = profile.chunks.at(0);
-  const auto step = static_cast<std::int64_t>(profile.granularity.count());
-  std::vector<std::int64_t> total;
-  for (const Moment& moment : chunk.timeline) total.push_back(moment.other_bytes);
-  for (const BufferProfile& buffer : chunk.buffers) {
-    if (!is_step_memory(buffer.fixed)) continue;
-    int born = static_cast<int>(chunk.timeline.size());
-    for (std::size_t site = 0; site < chunk.sites.size(); ++site) {
-      if (chunk.sites[site].buffer != buffer.id) continue;
-      born = std::min(born, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
-    }
-    if (buffer.producer.call >= 0) {
-      born = std::min(born, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
-    }
-    const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
-    const auto bytes = static_cast<std::int64_t>(buffer.size.count());
-    for (int i = born + 1; i <= dropped; ++i) {
-      total[static_cast<std::size_t>(i)] += (bytes + step - 1) / step * step;
-    }
-  }
-  return *std::max_element(total.begin(), total.end());
 }
 
 TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) {

@@ -10,6 +10,7 @@
 #include "spillway/models/llama.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "spillway/torch/scope.hpp"
+#include "timeline_queries.hpp"
 #include "training.hpp"
 
 namespace spillway {
@@ -18,8 +19,6 @@ namespace {
 using namespace spillway::literals;
 using testing::offload_everything;
 using testing::TinyModel;
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 /// A small Llama and the profile of its first step; later steps keep everything.
 class LlamaRun {
@@ -77,13 +76,6 @@ std::vector<int> counted(std::size_t count) {
   return numbers;
 }
 
-int moment_of(const ChunkProfile& chunk, MomentKind kind, int index) {
-  const auto found = std::find_if(
-      chunk.timeline.begin(), chunk.timeline.end(),
-      [&](const Moment& moment) { return moment.kind == kind && moment.index == index; });
-  return found == chunk.timeline.end() ? -1 : static_cast<int>(found - chunk.timeline.begin());
-}
-
 TEST(Timeline, HasEveryCallSaveUnpackAndDropInOrder) {
   LlamaRun run(offload_everything());
   run.step();
@@ -109,42 +101,21 @@ TEST(Timeline, HasEveryCallSaveUnpackAndDropInOrder) {
   EXPECT_GT(chunk.forward_ns, 0);
   EXPECT_GT(chunk.backward_ns, 0);
   for (const BufferProfile& buffer : chunk.buffers) {
-    const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
+    const int dropped = testing::moment_of(chunk, MomentKind::kDrop, buffer.id);
     EXPECT_EQ(dropped >= 0, is_step_memory(buffer.fixed)) << buffer.id;
     if (buffer.last_unpack >= 0) {
-      EXPECT_GT(dropped, moment_of(chunk, MomentKind::kUnpack, buffer.last_unpack)) << buffer.id;
+      EXPECT_GT(dropped, testing::moment_of(chunk, MomentKind::kUnpack, buffer.last_unpack))
+          << buffer.id;
     }
   }
   EXPECT_EQ(profile_from_json(to_json(*run.session().profile()), "p.json"),
             *run.session().profile());
 }
 
-/// What a step in which everything is kept has allocated at most, above what was there before.
-std::int64_t kept_peak(const ChunkProfile& chunk) {
-  std::vector<std::int64_t> total;
-  for (const Moment& moment : chunk.timeline) total.push_back(moment.other_bytes);
-  for (const BufferProfile& buffer : chunk.buffers) {
-    if (!is_step_memory(buffer.fixed)) continue;
-    int born = static_cast<int>(chunk.timeline.size());
-    for (std::size_t site = 0; site < chunk.sites.size(); ++site) {
-      if (chunk.sites[site].buffer != buffer.id) continue;
-      born = std::min(born, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
-    }
-    if (buffer.producer.call >= 0) {
-      born = std::min(born, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
-    }
-    const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
-    for (int i = born + 1; i <= dropped; ++i) {
-      total[place(i)] += static_cast<std::int64_t>(buffer.size.count());
-    }
-  }
-  return *std::max_element(total.begin(), total.end());
-}
-
 TEST(Timeline, TellsThePeakOfAStepThatKeepsEverythingToTheByte) {
   LlamaRun run(keep_everything());
   run.step();
-  const std::int64_t told = kept_peak(run.chunk());
+  const std::int64_t told = testing::kept_peak(*run.session().profile());
   EXPECT_GT(told, 100 << 10);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run.step(), told);
   EXPECT_EQ(run.session().profile()->granularity, 0_B);
@@ -197,7 +168,7 @@ const BufferProfile& made_by(const ChunkProfile& chunk, const std::string& name)
 int end_of(const ChunkProfile& chunk, const std::string& name) {
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     if (chunk.operators[i].name == name) {
-      return moment_of(chunk, MomentKind::kCallEnds, static_cast<int>(i));
+      return testing::moment_of(chunk, MomentKind::kCallEnds, static_cast<int>(i));
     }
   }
   return -1;
@@ -206,7 +177,7 @@ int end_of(const ChunkProfile& chunk, const std::string& name) {
 int begin_of(const ChunkProfile& chunk, const std::string& name) {
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     if (chunk.operators[i].name == name) {
-      return moment_of(chunk, MomentKind::kCallBegins, static_cast<int>(i));
+      return testing::moment_of(chunk, MomentKind::kCallBegins, static_cast<int>(i));
     }
   }
   return -1;

@@ -25,8 +25,8 @@ struct Experts {
 };
 
 /// Sends every row of `x`, [rows, hidden], through the experts that its router likes best, and adds
-/// up what they make of it by the router's weights. Scopes: router, and around run_expert() experts.
-/// How many rows an expert gets follows from the data: the host waits for the device once.
+/// up what they make of it by the router's weights. Scopes: router, and around run_expert()
+/// experts. How many rows an expert gets follows from the data: the host waits for the device once.
 [[nodiscard]] at::Tensor run_experts(const Experts& experts, const at::Tensor& x);
 
 }  // namespace spillway

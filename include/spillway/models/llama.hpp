@@ -1,6 +1,6 @@
 /// A Llama-shaped language model in eager LibTorch, with the scopes that rules speak of:
-/// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with experts also
-/// layers.N.mlp.{norm,router,experts}.
+/// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with experts
+/// also layers.N.mlp.{norm,router,experts}.
 #pragma once
 
 #include <cstdint>

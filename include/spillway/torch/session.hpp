@@ -58,8 +58,8 @@ struct SessionOptions {
   /// that is fastest within it; `rules` pin what they match and set limits. The recording step and
   /// those until the plan is ready are not bound by it, and the step that proves the plan may take
   /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its
-  /// times differ from the recorded ones, which were taken while everything was copied, the plan is
-  /// made once more.
+  /// times differ from the recorded ones, which were taken while everything was copied, or a step
+  /// had more than the budget, the plan is made anew, each up to three times.
   std::optional<Budget> budget;
   /// Plan while training goes on; else at the end of the recording step.
   bool plan_in_background = true;

@@ -1,0 +1,47 @@
+/// Questions that tests ask of a recorded timeline.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "spillway/plan/profile.hpp"
+
+namespace spillway::testing {
+
+/// The only moment of that kind and index; -1 without one.
+inline int moment_of(const ChunkProfile& chunk, MomentKind kind, int index) {
+  const auto found = std::find_if(
+      chunk.timeline.begin(), chunk.timeline.end(),
+      [&](const Moment& moment) { return moment.kind == kind && moment.index == index; });
+  return found == chunk.timeline.end() ? -1 : static_cast<int>(found - chunk.timeline.begin());
+}
+
+/// What a step in which everything is kept has allocated at most, above what was there before, as
+/// the timeline of the first chunk tells.
+inline std::int64_t kept_peak(const Profile& profile) {
+  const ChunkProfile& chunk = profile.chunks.at(0);
+  const auto step =
+      static_cast<std::int64_t>(std::max<std::uint64_t>(profile.granularity.count(), 1));
+  std::vector<std::int64_t> total;
+  for (const Moment& moment : chunk.timeline) total.push_back(moment.other_bytes);
+  for (const BufferProfile& buffer : chunk.buffers) {
+    if (!is_step_memory(buffer.fixed)) continue;
+    int born = static_cast<int>(chunk.timeline.size());
+    for (std::size_t site = 0; site < chunk.sites.size(); ++site) {
+      if (chunk.sites[site].buffer != buffer.id) continue;
+      born = std::min(born, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
+    }
+    if (buffer.producer.call >= 0) {
+      born = std::min(born, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
+    }
+    const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
+    const auto bytes = static_cast<std::int64_t>(buffer.size.count());
+    for (int i = born + 1; i <= dropped; ++i) {
+      total[static_cast<std::size_t>(i)] += (bytes + step - 1) / step * step;
+    }
+  }
+  return *std::max_element(total.begin(), total.end());
+}
+
+}  // namespace spillway::testing
