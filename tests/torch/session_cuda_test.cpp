@@ -15,6 +15,7 @@ namespace {
 
 using namespace spillway::literals;
 using testing::count_different;
+using testing::kept_peak;
 using testing::TinyModel;
 using testing::TinyOptions;
 
