@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "spillway/models/experts.hpp"
+#include "spillway/parallel/layer_desc.hpp"
 
 namespace spillway {
 
@@ -25,6 +26,7 @@ struct LlamaShape {
   int experts = 0;         ///< Instead of the MLP in every second layer, from layer 1 on; 0: none.
   int chosen_experts = 2;  ///< How many of them see a token.
   std::int64_t expert_ffn = 0;  ///< Their width; 0: as `ffn`.
+  bool tied = false;            ///< The head has the weights of the embedding.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;
@@ -33,6 +35,13 @@ struct LlamaShape {
 /// Errors: InvalidArgument for a shape that cannot be: heads that do not divide `hidden`, ...
 void check(const LlamaShape& shape);
 
+/// The model as a list: embedding, layers.0, layers.1, ..., head; tied, the last are norm and head.
+/// From tokens, [batch, length], to logits, [batch, length, vocabulary]; the loss is
+/// language_model_loss(). Kinds: TokenEmbedding, LlamaLayer, LlamaHead, LlamaNorm.
+/// Errors: as check().
+[[nodiscard]] std::vector<LayerDesc> llama_layers(const LlamaShape& shape);
+
+/// All of the layers in one process.
 /// Threads: one at a time. Its random numbers (weights, dropout) are those of torch's default
 /// generators; the constructor seeds them.
 class Llama {
@@ -55,29 +64,14 @@ class Llama {
   /// "layers.0.attention.qkv", in the order of parameters().
   [[nodiscard]] const std::vector<std::string>& parameter_names() const noexcept { return names_; }
   /// The tables of the rotary embedding.
-  [[nodiscard]] std::vector<at::Tensor> buffers() const { return {cos_, sin_}; }
+  [[nodiscard]] const std::vector<at::Tensor>& buffers() const noexcept { return buffers_; }
 
  private:
-  struct Layer {
-    at::Tensor norm1, qkv, proj, norm2;
-    Expert dense;     // Or else
-    Experts experts;  // these.
-  };
-
-  [[nodiscard]] at::Tensor weight(std::string name, std::vector<std::int64_t> sizes, double scale);
-  [[nodiscard]] Expert expert(const std::string& first, const std::string& second,
-                              std::int64_t ffn);
-  [[nodiscard]] Experts experts(const std::string& mlp);
-  [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor mlp(const Layer& layer, const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor residual(const at::Tensor& x, const at::Tensor& added) const;
-
   LlamaShape shape_;
-  at::Tensor embedding_, norm_, head_, cos_, sin_;
-  std::vector<Layer> layers_;
+  std::vector<BuiltLayer> layers_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
+  std::vector<at::Tensor> buffers_;
 };
 
 }  // namespace spillway

@@ -1,0 +1,109 @@
+#include "models/gpt_layer.hpp"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "models/weights.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+namespace {
+
+at::TensorOptions options_of(const GptShape& shape) {
+  return at::TensorOptions().device(shape.device).dtype(shape.dtype);
+}
+
+at::Tensor drop(const at::Tensor& x, double share, bool training) {
+  return share > 0 ? at::dropout(x, share, training) : x;
+}
+
+template <typename Module>
+at::Tensor in_scope(const char* name, const Module& module, const at::Tensor& x) {
+  const Scope scope(name);
+  return module.forward(x);
+}
+
+/// Of the layers that add to the residual stream, so that it does not grow with the depth.
+double residual_scale(const GptShape& shape) { return 0.02 / std::sqrt(2.0 * shape.layers); }
+
+}  // namespace
+
+GptPositions::GptPositions(const GptShape& shape)
+    : dropout_(shape.dropout),
+      weight_(add_weight(*this, "weight", {shape.tokens, shape.hidden}, 0.01, options_of(shape))) {}
+
+at::Tensor GptPositions::forward(const at::Tensor& x) const {
+  return drop(x + weight_.narrow(0, 0, x.size(1)), dropout_, is_training());
+}
+
+GptNorm::GptNorm(const GptShape& shape)
+    : weight_(add_constant(*this, "weight", {shape.hidden}, 1, options_of(shape))),
+      bias_(add_constant(*this, "bias", {shape.hidden}, 0, options_of(shape))) {}
+
+at::Tensor GptNorm::forward(const at::Tensor& x) const {
+  return at::layer_norm(x, weight_.sizes(), weight_, bias_);
+}
+
+GptLinear::GptLinear(const GptShape& shape, std::int64_t in, std::int64_t out, double scale)
+    : weight_(add_weight(*this, "weight", {out, in}, scale, options_of(shape))),
+      bias_(add_constant(*this, "bias", {out}, 0, options_of(shape))) {}
+
+at::Tensor GptLinear::forward(const at::Tensor& x) const { return at::linear(x, weight_, bias_); }
+
+GptAttention::GptAttention(const GptShape& shape)
+    : shape_(shape),
+      norm_(register_module("norm", std::make_shared<GptNorm>(shape))),
+      qkv_(register_module(
+          "qkv", std::make_shared<GptLinear>(shape, shape.hidden, 3 * shape.hidden, 0.02))),
+      proj_(register_module("proj", std::make_shared<GptLinear>(shape, shape.hidden, shape.hidden,
+                                                                residual_scale(shape)))) {}
+
+at::Tensor GptAttention::forward(const at::Tensor& x) const {
+  const Scope scope("attention");
+  const auto qkv = in_scope("qkv", *qkv_, in_scope("norm", *norm_, x)).chunk(3, -1);
+  const std::int64_t head = shape_.hidden / shape_.heads;
+  const auto by_head = [&](const at::Tensor& part) {
+    return part.view({x.size(0), x.size(1), shape_.heads, head}).transpose(1, 2);
+  };
+  at::Tensor attended;
+  {
+    const Scope core("core");
+    attended = at::scaled_dot_product_attention(by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]),
+                                                {}, is_training() ? shape_.dropout : 0.0, true)
+                   .transpose(1, 2)
+                   .reshape(x.sizes());
+  }
+  const Scope proj("proj");
+  return x + drop(proj_->forward(attended), shape_.dropout, is_training());
+}
+
+GptMlp::GptMlp(const GptShape& shape)
+    : shape_(shape),
+      norm_(register_module("norm", std::make_shared<GptNorm>(shape))),
+      fc1_(register_module("fc1",
+                           std::make_shared<GptLinear>(shape, shape.hidden, shape.ffn, 0.02))),
+      fc2_(register_module("fc2", std::make_shared<GptLinear>(shape, shape.ffn, shape.hidden,
+                                                              residual_scale(shape)))) {}
+
+at::Tensor GptMlp::forward(const at::Tensor& x) const {
+  const Scope scope("mlp");
+  const at::Tensor wide = in_scope("fc1", *fc1_, in_scope("norm", *norm_, x));
+  at::Tensor bent;
+  {
+    const Scope act("act");
+    bent = at::gelu(wide, "tanh");
+  }
+  const Scope fc2("fc2");
+  return x + drop(fc2_->forward(bent), shape_.dropout, is_training());
+}
+
+GptLayer::GptLayer(const GptShape& shape)
+    : attention_(register_module("attention", std::make_shared<GptAttention>(shape))),
+      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape))) {}
+
+at::Tensor GptLayer::forward(const at::Tensor& x) const {
+  return mlp_->forward(attention_->forward(x));
+}
+
+}  // namespace spillway

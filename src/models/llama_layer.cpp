@@ -1,0 +1,165 @@
+#include "models/llama_layer.hpp"
+
+#include <ATen/ATen.h>
+
+#include "models/weights.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+at::TensorOptions options_of(const LlamaShape& shape) {
+  return at::TensorOptions().device(shape.device).dtype(shape.dtype);
+}
+
+at::Tensor residual(const LlamaShape& shape, bool training, const at::Tensor& x,
+                    const at::Tensor& added) {
+  return x + (shape.dropout > 0 ? at::dropout(added, shape.dropout, training) : added);
+}
+
+Expert add_expert(torch::nn::Module& module, const LlamaShape& shape, std::int64_t ffn) {
+  const auto first = std::make_shared<torch::nn::Module>();
+  Expert expert;
+  expert.gate = add_weight(*first, "gate", {ffn, shape.hidden}, 0.02, options_of(shape));
+  expert.up = add_weight(*first, "up", {ffn, shape.hidden}, 0.02, options_of(shape));
+  module.register_module("fc1", first);
+  expert.down = add_weight(module, "fc2", {shape.hidden, ffn}, 0.02, options_of(shape));
+  return expert;
+}
+
+Experts add_experts(torch::nn::Module& module, const LlamaShape& shape) {
+  Experts experts;
+  experts.chosen = shape.chosen_experts;
+  experts.router =
+      add_weight(module, "router", {shape.experts, shape.hidden}, 0.02, options_of(shape));
+  const auto each = std::make_shared<torch::nn::Module>();
+  for (int i = 0; i < shape.experts; ++i) {
+    const auto one = std::make_shared<torch::nn::Module>();
+    experts.each.push_back(
+        add_expert(*one, shape, shape.expert_ffn == 0 ? shape.ffn : shape.expert_ffn));
+    each->register_module(std::to_string(i), one);
+  }
+  module.register_module("experts", each);
+  return experts;
+}
+
+at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) {
+  return at::rms_norm(x, weight.sizes(), weight, kEpsilon);
+}
+
+}  // namespace
+
+const RotaryTables& SharedRotaryTables::get() {
+  if (!tables_.cos.defined()) {
+    const std::int64_t head = shape_.hidden / shape_.heads;
+    const auto options = at::TensorOptions().device(shape_.device).dtype(at::kFloat);
+    const at::Tensor frequency = at::pow(10000.0, -at::arange(0, head, 2, options) / head);
+    const at::Tensor angle = at::outer(at::arange(shape_.tokens, options), frequency);
+    tables_ = {angle.cos().to(shape_.dtype), angle.sin().to(shape_.dtype)};
+  }
+  return tables_;
+}
+
+LlamaAttention::LlamaAttention(const LlamaShape& shape, const RotaryTables& tables)
+    : shape_(shape) {
+  const std::int64_t head = shape.hidden / shape.heads;
+  const std::int64_t qkv = (shape.heads + 2 * shape.kv_heads) * head;
+  const auto options = options_of(shape);
+  norm_ = add_constant(*this, "norm", {shape.hidden}, 1, options);
+  qkv_ = add_weight(*this, "qkv", {qkv, shape.hidden}, 0.02, options);
+  proj_ = add_weight(*this, "proj", {shape.hidden, shape.hidden}, 0.02, options);
+  cos_ = register_buffer("cos", tables.cos);
+  sin_ = register_buffer("sin", tables.sin);
+}
+
+at::Tensor LlamaAttention::rotate(const at::Tensor& x) const {
+  const std::int64_t length = x.size(-2);
+  const bool whole = length == shape_.tokens;
+  const at::Tensor cos = whole ? cos_ : cos_.narrow(0, 0, length);
+  const at::Tensor sin = whole ? sin_ : sin_.narrow(0, 0, length);
+  const auto halves = x.chunk(2, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+}
+
+at::Tensor LlamaAttention::forward(const at::Tensor& x) const {
+  const Scope scope("attention");
+  const std::int64_t head = shape_.hidden / shape_.heads;
+  at::Tensor h;
+  {
+    const Scope scope_of_norm("norm");
+    h = norm(x, norm_);
+  }
+  std::vector<at::Tensor> parts;
+  {
+    const Scope qkv("qkv");
+    parts = at::linear(h, qkv_).split_with_sizes(
+        {shape_.heads * head, shape_.kv_heads * head, shape_.kv_heads * head}, -1);
+  }
+  const auto by_head = [&](const at::Tensor& part, std::int64_t heads) {
+    return part.view({x.size(0), x.size(1), heads, head}).transpose(1, 2);
+  };
+  at::Tensor attended;
+  {
+    const Scope core("core");
+    const at::Tensor q = rotate(by_head(parts[0], shape_.heads));
+    const at::Tensor k = rotate(by_head(parts[1], shape_.kv_heads));
+    attended = at::scaled_dot_product_attention(q, k, by_head(parts[2], shape_.kv_heads), {}, 0.0,
+                                                true, std::nullopt, true)
+                   .transpose(1, 2)
+                   .reshape({x.size(0), x.size(1), shape_.hidden});
+  }
+  const Scope proj("proj");
+  return residual(shape_, is_training(), x, at::linear(attended, proj_));
+}
+
+LlamaMlp::LlamaMlp(const LlamaShape& shape, bool dense) : shape_(shape) {
+  norm_ = add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape));
+  if (dense) {
+    dense_ = add_expert(*this, shape, shape.ffn);
+  } else {
+    experts_ = add_experts(*this, shape);
+  }
+}
+
+at::Tensor LlamaMlp::forward(const at::Tensor& x) const {
+  const Scope scope("mlp");
+  at::Tensor h;
+  {
+    const Scope scope_of_norm("norm");
+    h = norm(x, norm_);
+  }
+  const bool dense = experts_.each.empty();
+  const at::Tensor added =
+      dense ? run_expert(dense_, h) : run_experts(experts_, h.flatten(0, -2)).view_as(x);
+  const Scope last(dense ? "fc2" : "experts");
+  return residual(shape_, is_training(), x, added);
+}
+
+LlamaLayer::LlamaLayer(const LlamaShape& shape, int number,
+                       const std::shared_ptr<SharedRotaryTables>& tables)
+    : attention_(
+          register_module("attention", std::make_shared<LlamaAttention>(shape, tables->get()))),
+      mlp_(register_module(
+          "mlp", std::make_shared<LlamaMlp>(shape, shape.experts == 0 || number % 2 == 0))) {}
+
+at::Tensor LlamaLayer::forward(const at::Tensor& x) const {
+  return mlp_->forward(attention_->forward(x));
+}
+
+LlamaNorm::LlamaNorm(const LlamaShape& shape)
+    : weight_(add_constant(*this, "weight", {shape.hidden}, 1, options_of(shape))) {}
+
+at::Tensor LlamaNorm::forward(const at::Tensor& x) const { return norm(x, weight_); }
+
+LlamaHead::LlamaHead(const LlamaShape& shape)
+    : norm_(add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape))),
+      linear_(
+          add_weight(*this, "linear", {shape.vocabulary, shape.hidden}, 0.02, options_of(shape))) {}
+
+at::Tensor LlamaHead::forward(const at::Tensor& x) const {
+  return at::linear(norm(x, norm_), linear_);
+}
+
+}  // namespace spillway

@@ -1,0 +1,20 @@
+#include "models/weights.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+
+namespace spillway {
+
+at::Tensor add_weight(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
+                      double scale, const at::TensorOptions& options) {
+  const at::NoGradGuard no_gradients;
+  return module.register_parameter(name, at::randn(sizes, options).mul_(scale));
+}
+
+at::Tensor add_constant(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
+                        double value, const at::TensorOptions& options) {
+  const at::NoGradGuard no_gradients;
+  return module.register_parameter(name, at::full(sizes, value, options));
+}
+
+}  // namespace spillway

@@ -1,0 +1,19 @@
+/// Parameters of modules.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <torch/nn/module.h>
+
+namespace spillway {
+
+/// Registers a parameter of normally distributed values, `scale` wide.
+at::Tensor add_weight(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
+                      double scale, const at::TensorOptions& options);
+
+/// Registers a parameter of one value.
+at::Tensor add_constant(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
+                        double value, const at::TensorOptions& options);
+
+}  // namespace spillway
