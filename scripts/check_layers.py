@@ -28,7 +28,7 @@ ALLOWED: dict[str, Part] = {
     "memory": Part("core"),
     "transfer": Part("memory"),
     "plan": Part("core", "highs"),
-    "pipeline": Part("core"),
+    "pipeline": Part("plan"),
     "trace": Part("core"),
     # Above this line nothing knows torch or CUDA.
     "cuda": Part("core", "cuda"),
