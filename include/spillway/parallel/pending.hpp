@@ -1,0 +1,38 @@
+/// An operation between ranks that was started and may still be under way.
+#pragma once
+
+#include <memory>
+
+namespace spillway {
+
+/// Move-only. Holds the tensors of its operation until it is done.
+/// Dropped without wait(): the operation goes on and its tensors live until it is done; dropping
+/// never blocks. What failed after that nobody hears of.
+/// Threads: one at a time.
+class Pending {
+ public:
+  /// Nothing is under way.
+  Pending() noexcept;
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  ~Pending();
+
+  /// Returns when the tensors may be used again: on the CPU when the operation is done, on CUDA when
+  /// the current stream waits for it (the host does not). Later calls return at once.
+  /// Errors: CommunicationError after the timeout of the world that made the group, or when the
+  /// operation failed.
+  void wait();
+
+  /// Whether wait() would return at once without an error. Does not block.
+  [[nodiscard]] bool done() const;
+
+  class State;
+  explicit Pending(std::unique_ptr<State> state) noexcept;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace spillway
