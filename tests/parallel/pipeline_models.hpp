@@ -48,7 +48,7 @@ struct TrainingCase {
   int steps = 3;
   int micro_batches = 4;
   bool uneven = false;
-  std::optional<at::ScalarType> autocast;
+  std::optional<at::ScalarType> autocast = std::nullopt;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
 };
 [[nodiscard]] Trained train_alone(PipelineCase model, const TrainingCase& training);

@@ -39,10 +39,10 @@ namespace spillway {
 
 /// The groups that a pipeline speaks through. Default: this rank alone.
 struct PipelineGroups {
-  Group activations;          ///< By stage,
-  Group gradients;            ///< and once more: see make_schedule() for why.
-  Group data;                 ///< The ranks with the same weights.
-  std::vector<Group> shared;  ///< One for each of PipelineLayer::all_shared_weights().
+  Group activations = Group();  ///< By stage,
+  Group gradients = Group();    ///< and once more: see make_schedule() for why.
+  Group data = Group();         ///< The ranks with the same weights.
+  std::vector<Group> shared;    ///< One for each of PipelineLayer::all_shared_weights().
 };
 
 /// Ordering: collective over the world.
@@ -52,7 +52,7 @@ struct PipelineGroups {
 struct PipelineRunnerOptions {
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   /// Operators run in this type where autocast says so.
-  std::optional<at::ScalarType> autocast;
+  std::optional<at::ScalarType> autocast = std::nullopt;
   /// Tell the shapes of every message, for layers whose results have sizes that do not follow from
   /// those of the micro-batch.
   bool shapes_every_time = false;
