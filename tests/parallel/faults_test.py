@@ -63,6 +63,7 @@ class Job:
                 pass
         self.process.wait()
         self.reader.join()
+        self.process.stdout.close()
 
     def left_over(self):
         """Ranks whose processes are still there. Ending takes a moment after mpirun's own end."""
