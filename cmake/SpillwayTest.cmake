@@ -32,3 +32,45 @@ function(spillway_add_test name)
     SKIP_RETURN_CODE 77
     ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
+
+# spillway_add_ranks_test(<name> RANKS <n>... SOURCES <file>... [DEPS <target>...] [LABELS <label>...]
+#                         [TIMEOUT <seconds>] [GPU])
+#
+# A GoogleTest program that mpirun starts as several ranks, one ctest entry <name>_<n> for each number of ranks, with
+# the label `ranks`. More ranks than cores are fine. Its cases get the world from support/ranks.hpp. Without GPU no
+# CUDA device is to be seen. Only where the MPI plugin is built.
+function(spillway_add_ranks_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TIMEOUT" "RANKS;SOURCES;DEPS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "spillway_add_ranks_test(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set(environment ${SPILLWAY_RANKS_ENVIRONMENT})
+  if(arg_GPU)
+    list(APPEND arg_LABELS gpu)
+  else()
+    list(APPEND environment CUDA_VISIBLE_DEVICES=)
+  endif()
+  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/ranks_main.cpp")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PRIVATE
+    ${arg_DEPS} spillway::parallel GTest::gmock GTest::gtest spillway_warnings)
+  add_dependencies(${name} spillway_mpi)
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}_${ranks}
+      COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_${ranks} PROPERTIES
+      LABELS "${folder};ranks;${arg_LABELS}"
+      TIMEOUT ${arg_TIMEOUT}
+      SKIP_RETURN_CODE 77
+      ENVIRONMENT "${environment}")
+  endforeach()
+endfunction()
+
+# Open MPI asks root twice whether it is meant; ranks share the cores, so each computes on one thread.
+set(SPILLWAY_RANKS_ENVIRONMENT
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1)

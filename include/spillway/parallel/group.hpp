@@ -10,8 +10,9 @@
 /// Order:   all members call the same collectives in the same order. Sends and receives between two
 ///          ranks match by tag, those with the same tag in the order of the calls, and are not
 ///          ordered against collectives. Groups do not know of each other.
-/// Tensors: dense; on the device that the group is for (CPU for MPI and gloo, CUDA for NCCL). What
-///          is written must be contiguous. Until an operation is done its tensors must not be
+/// Tensors: dense, on the CPU or a CUDA device. NCCL takes CUDA tensors only; all others take both,
+///          CUDA tensors by way of host memory, which synchronises the host. What is written must be
+///          contiguous. Until an operation is done its tensors must not be
 ///          written, nor read if it writes them. Nothing here is seen by autograd.
 /// Bits:    a collective gives the same bits on all members and in every run with the same groups.
 ///          With MPI each element is summed in the order of the group ranks, so that the bits do not
@@ -22,6 +23,7 @@
 /// Errors:  InvalidArgument for what can be seen here; CommunicationError for what others did.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,10 +48,12 @@ class Group {
  public:
   /// This rank alone. Every collective returns at once.
   explicit Group(int world_rank = 0);
-  /// `world_ranks`: the members by group rank.
+  /// `world_ranks`: the members by group rank. `timeout`: the longest that a Pending waits; zero: as
+  /// long as the backend lets it. CUDA tensors travel through host memory unless the process group
+  /// has NCCL.
   /// Errors: InvalidArgument if there is no process group, or it has another size.
   explicit Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int> world_ranks,
-                 std::string name = "group");
+                 std::string name = "group", std::chrono::milliseconds timeout = {});
 
   /// This rank's place among the members.
   [[nodiscard]] int rank() const noexcept;

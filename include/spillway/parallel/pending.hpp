@@ -25,7 +25,8 @@ class Pending {
   /// operation failed.
   void wait();
 
-  /// Whether wait() would return at once without an error. Does not block.
+  /// Whether wait() would return, or throw, at once. Does not block. (gloo knows of sends and
+  /// receives only in wait().)
   [[nodiscard]] bool done() const;
 
   class State;
