@@ -34,6 +34,7 @@ struct DataConfig {
   std::string path;
   std::string format = "auto";
   std::string evaluation;
+  double held_out = 0.05;
   std::int64_t seed = 0;
 
   bool operator==(const DataConfig&) const = default;

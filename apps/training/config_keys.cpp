@@ -60,7 +60,10 @@ std::vector<ConfigKey> data_keys() {
        "text: bytes are tokens; bin: tokens of llm.c or nanoGPT; auto: bin if the file ends so",
        kResults},
       {"data", "evaluation", TextKey{SPILLWAY_KEY(data.evaluation), "a file"},
-       "What to evaluate on, in the same format; empty: other samples of the same text"},
+       "What to evaluate on, in the same format; empty: what is held out", kResults},
+      {"data", "held_out", NumberKey{SPILLWAY_KEY(data.held_out), 0, 0.9},
+       "Share of the file's end that is evaluated on and not learnt, if there is no other",
+       kResults},
       {"data", "seed", WholeKey{SPILLWAY_KEY(data.seed), 0, kMost},
        "Of the order of samples, and of the made-up text", kResults},
   };
