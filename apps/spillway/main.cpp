@@ -39,7 +39,7 @@ constexpr const char* kFooter =
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
     "docs/session.md (what a session does), docs/rules.md (the language of rules),\n"
-    "docs/profile-and-plan.md (the files).\n";
+    "docs/profile-and-plan.md (the files), docs/train.md (training runs).\n";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "spillway");
