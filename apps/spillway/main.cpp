@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/command_line.hpp"
+#include "config.hpp"
 #include "diff.hpp"
 #include "doctor.hpp"
 #include "explain.hpp"
@@ -33,11 +34,12 @@ constexpr const char* kFooter =
     "  spillway explain plan.json       what the plan does with which buffers, and why\n"
     "  spillway diff a.json b.json      what differs between two plans\n"
     "  spillway trace --profile p.json --plan plan.json -o trace.json    the step, for Perfetto\n"
+    "  spillway config --defaults       all settings of a training run, with what they mean\n"
     "  spillway doctor --help           all options of a command\n"
     "\nRead more: README.md, docs/architecture.md (the parts), docs/transfers.md (how bytes "
     "move),\n"
     "docs/session.md (what a session does), docs/rules.md (the language of rules),\n"
-    "docs/profile-and-plan.md (the files).\n";
+    "docs/profile-and-plan.md (the files), docs/train.md (training runs).\n";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "spillway");
@@ -55,6 +57,7 @@ int run(int argc, char** argv) {
   spillway::app::add_profile(app, action);
   spillway::app::add_trace(app, action);
   spillway::app::add_train(app, action);
+  spillway::app::add_config(app, action);
   if (const auto code = spillway::app::read_command_line(app, argc, argv)) return *code;
   return action();
 }

@@ -1,5 +1,6 @@
+#include "plan/rules_reader.hpp"
+
 #include "plan/framework_words.hpp"
-#include "plan/toml_reader.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/module_words.hpp"
 #include "spillway/plan/rules.hpp"
@@ -135,9 +136,7 @@ void read_words(TomlReader& top, Rules& rules) {
 
 }  // namespace
 
-Rules parse_rules(std::string_view text, std::string_view file_name) {
-  const toml::table root = parse_toml(text, file_name);
-  TomlReader top(root, std::string(file_name), "");
+Rules read_rules(TomlReader& top) {
   Rules rules;
   std::vector<TomlReader> tables = top.tables("rule");
   std::optional<TomlReader> limits = top.table("limits");
@@ -147,6 +146,12 @@ Rules parse_rules(std::string_view text, std::string_view file_name) {
   if (limits) read_limits(*limits, rules);
   read_words(top, rules);
   return rules;
+}
+
+Rules parse_rules(std::string_view text, std::string_view file_name) {
+  const toml::table root = parse_toml(text, file_name);
+  TomlReader top(root, std::string(file_name), "");
+  return read_rules(top);
 }
 
 }  // namespace spillway

@@ -1,28 +1,11 @@
 #include <array>
 #include <charconv>
-#include <cstdio>
 
+#include "plan/toml_text.hpp"
 #include "spillway/plan/rules.hpp"
 
 namespace spillway {
 namespace {
-
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const char each : text) {
-    if (each == '"' || each == '\\') {
-      out += '\\';
-      out += each;
-    } else if (static_cast<unsigned char>(each) < 0x20 || each == 0x7f) {
-      std::array<char, 8> escape{};
-      std::snprintf(escape.data(), escape.size(), "\\u%04X", static_cast<unsigned>(each));
-      out += escape.data();
-    } else {
-      out += each;
-    }
-  }
-  return out + '"';
-}
 
 std::string number(double value) {
   std::array<char, 32> text{};

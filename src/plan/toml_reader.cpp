@@ -10,8 +10,6 @@
 namespace spillway {
 namespace {
 
-constexpr std::string_view kOperation = "rules";
-
 /// Whether toml++ writes it between single quotes as it is.
 bool is_simple(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
@@ -61,17 +59,19 @@ std::string detail_of(const Error& error) {
 
 std::string to_string(const Place& place) {
   if (place.file.empty()) return {};
+  if (place.line == 0) return place.file;
   return place.file + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
 }
 
-toml::table parse_toml(std::string_view text, std::string_view file_name) {
+toml::table parse_toml(std::string_view text, std::string_view file_name,
+                       std::string_view operation) {
   try {
     return toml::parse(text, file_name);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    throw ConfigError(kOperation, std::string(file_name) + ":" + std::to_string(at.line) + ":" +
-                                      std::to_string(at.column) +
-                                      ": not TOML: " + std::string(error.description()));
+    throw ConfigError(operation, std::string(file_name) + ":" + std::to_string(at.line) + ":" +
+                                     std::to_string(at.column) +
+                                     ": not TOML: " + std::string(error.description()));
   }
 }
 
@@ -151,7 +151,7 @@ std::string TomlReader::check_word(std::string_view key, const toml::node& node,
   if (!node.is_string()) refuse_type(key, "a word");
   std::string word = **node.as_string();
   if (std::find(words.begin(), words.end(), word) != words.end()) return word;
-  throw ConfigError(kOperation, to_string(place_of(node.source())) + ": " + std::string(key) +
+  throw ConfigError(operation_, to_string(place_of(node.source())) + ": " + std::string(key) +
                                     ": unknown word \"" + word + "\"; " + suggestion(word, words));
 }
 
@@ -179,7 +179,7 @@ std::optional<TomlReader> TomlReader::table(std::string_view key) {
   if (!node->is_table()) refuse_type(key, "a table");
   const std::string title =
       title_.empty() ? "[" + std::string(key) + "]" : title_ + " " + std::string(key);
-  return TomlReader(*node->as_table(), file_, title);
+  return TomlReader(*node->as_table(), file_, title, operation_);
 }
 
 std::vector<TomlReader> TomlReader::tables(std::string_view key) {
@@ -190,7 +190,7 @@ std::vector<TomlReader> TomlReader::tables(std::string_view key) {
     refuse(key, "must be written [[" + std::string(key) + "]]");
   }
   for (const toml::node& each : *node->as_array()) {
-    found.emplace_back(*each.as_table(), file_, "[[" + std::string(key) + "]]");
+    found.emplace_back(*each.as_table(), file_, "[[" + std::string(key) + "]]", operation_);
   }
   return found;
 }
@@ -198,7 +198,7 @@ std::vector<TomlReader> TomlReader::tables(std::string_view key) {
 void TomlReader::finish() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
-    throw ConfigError(kOperation, to_string(place_of(key.source())) + ": unknown key \"" +
+    throw ConfigError(operation_, to_string(place_of(key.source())) + ": unknown key \"" +
                                       std::string(key.str()) + "\"" +
                                       (title_.empty() ? "" : " in " + title_) + "; " +
                                       suggestion(key.str(), asked_));
@@ -217,19 +217,19 @@ Place TomlReader::place(std::string_view key) const {
 }
 
 void TomlReader::refuse(std::string_view key, const std::string& detail) const {
-  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + " " + detail);
+  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + " " + detail);
 }
 
 void TomlReader::refuse_type(std::string_view key, std::string_view wanted) const {
   const toml::node* node = table_.get(key);
-  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + ": " +
+  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + ": " +
                                     std::string(wanted) + " wanted, found " +
                                     (node == nullptr ? "nothing" : describe_found(*node)));
 }
 
 void TomlReader::refuse_value(std::string_view key, const std::string& reason) const {
   const toml::node* node = table_.get(key);
-  throw ConfigError(kOperation, to_string(place(key)) + ": " + std::string(key) + " = " +
+  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + " = " +
                                     (node == nullptr ? "nothing" : as_text(*node)) +
                                     " is impossible: " + reason);
 }

@@ -18,18 +18,26 @@
 
 namespace spillway {
 
+/// `operation`: what error texts begin with, here and below.
 /// Errors: ConfigError if the text is not TOML.
-[[nodiscard]] toml::table parse_toml(std::string_view text, std::string_view file_name);
+[[nodiscard]] toml::table parse_toml(std::string_view text, std::string_view file_name,
+                                     std::string_view operation = "rules");
 
 /// One table of a file. Every key the table may have is asked for once, then finish() refuses the
 /// others. A key that is not there is nothing; one of another type or value is an error.
 ///
-/// Errors: ConfigError "[rules] file:line:column: key ...", from every function.
+/// Lifetime: the table outlives the reader.
+/// Errors: ConfigError "[operation] file:line:column: key ...", from every function. Line and column
+/// are left out where the table was not parsed but made.
 class TomlReader {
  public:
   /// `title`: how people know the table: "[limits]"; empty for the file itself.
-  TomlReader(const toml::table& table, std::string file, std::string title)
-      : table_(table), file_(std::move(file)), title_(std::move(title)) {}
+  TomlReader(const toml::table& table, std::string file, std::string title,
+             std::string operation = "rules")
+      : table_(table),
+        file_(std::move(file)),
+        title_(std::move(title)),
+        operation_(std::move(operation)) {}
 
   [[nodiscard]] std::optional<std::string> text(std::string_view key);
   [[nodiscard]] std::optional<bool> flag(std::string_view key);
@@ -75,6 +83,7 @@ class TomlReader {
   const toml::table& table_;
   std::string file_;
   std::string title_;
+  std::string operation_;
   std::vector<std::string> asked_;
 };
 

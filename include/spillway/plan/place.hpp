@@ -13,7 +13,7 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// "memory.toml:14:1"; empty if there is no file.
+/// "memory.toml:14:1"; only the file if there is no line, and empty if there is no file.
 [[nodiscard]] std::string to_string(const Place& place);
 
 }  // namespace spillway

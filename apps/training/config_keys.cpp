@@ -1,0 +1,198 @@
+#include "training/config_keys.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/budget_text.hpp"
+#include "common/devices.hpp"
+#include "plan/toml_text.hpp"
+#include "spillway/core/numbers.hpp"
+#include "training/segmentation_text.hpp"
+
+// The members' places in TrainConfig, in one line a key.
+#define SPILLWAY_KEY(field) \
+  [](TrainConfig & config) -> auto& { return config.field; }
+
+namespace spillway::app {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMillion = 1'000'000;
+constexpr bool kResults = true;
+
+void check_budget(const std::string& text) {
+  if (text != "auto") (void)parse_budget(text);
+}
+
+void check_device(const std::string& text) { (void)parse_device(text); }
+
+std::vector<ConfigKey> model_keys() {
+  return {
+      {"model", "kind", WordKey{SPILLWAY_KEY(model.kind), {"llama", "gpt"}},
+       "Llama-shaped (RMS norm, rotary positions, SwiGLU) or GPT (learned positions, GELU)",
+       kResults},
+      {"model", "layers", WholeKey{SPILLWAY_KEY(model.layers), 1, kMillion}, "Transformer layers",
+       kResults},
+      {"model", "hidden", WholeKey{SPILLWAY_KEY(model.hidden), 1, kMillion}, "Width of a layer",
+       kResults},
+      {"model", "heads", WholeKey{SPILLWAY_KEY(model.heads), 1, kMillion},
+       "Attention heads; they divide hidden", kResults},
+      {"model", "kv_heads", WholeKey{SPILLWAY_KEY(model.kv_heads), 0, kMillion},
+       "Heads of keys and values; they divide heads; 0: as many as heads", kResults},
+      {"model", "ffn", WholeKey{SPILLWAY_KEY(model.ffn), 1, 100 * kMillion}, "Width within the MLP",
+       kResults},
+      {"model", "tokens", WholeKey{SPILLWAY_KEY(model.tokens), 1, 1000 * kMillion},
+       "Length of a sequence", kResults},
+      {"model", "vocabulary", WholeKey{SPILLWAY_KEY(model.vocabulary), 2, 1000 * kMillion},
+       "Different tokens; bytes of text need 256", kResults},
+      {"model", "tied", FlagKey{SPILLWAY_KEY(model.tied)},
+       "The head uses the weights of the embedding", kResults},
+      {"model", "dropout", NumberKey{SPILLWAY_KEY(model.dropout), 0, 0.99},
+       "Share of values that dropout takes away", kResults},
+  };
+}
+
+std::vector<ConfigKey> data_keys() {
+  return {
+      {"data", "path", TextKey{SPILLWAY_KEY(data.path), "a file"},
+       "What to learn; empty: a made-up text", kResults},
+      {"data", "format", WordKey{SPILLWAY_KEY(data.format), {"auto", "text", "bin", "generated"}},
+       "text: bytes are tokens; bin: tokens of llm.c or nanoGPT; auto: bin if the file ends so",
+       kResults},
+      {"data", "evaluation", TextKey{SPILLWAY_KEY(data.evaluation), "a file"},
+       "What to evaluate on, in the same format; empty: what is held out", kResults},
+      {"data", "held_out", NumberKey{SPILLWAY_KEY(data.held_out), 0, 0.9},
+       "Share of the file's end that is evaluated on and not learnt, if there is no other",
+       kResults},
+      {"data", "seed", WholeKey{SPILLWAY_KEY(data.seed), 0, kMost},
+       "Of the order of samples, and of the made-up text", kResults},
+  };
+}
+
+std::vector<ConfigKey> train_keys() {
+  return {
+      {"train", "steps", WholeKey{SPILLWAY_KEY(train.steps), 1, kMost},
+       "Optimizer steps, from the start of training"},
+      {"train", "micro_batches", WholeKey{SPILLWAY_KEY(train.micro_batches), 1, kMillion},
+       "Micro-batches of a step on each data-parallel rank"},
+      {"train", "micro_batch_size", WholeKey{SPILLWAY_KEY(train.micro_batch_size), 1, kMillion},
+       "Sequences of a micro-batch", kResults},
+      {"train", "seed", WholeKey{SPILLWAY_KEY(train.seed), 0, kMost}, "Of weights and dropout",
+       kResults},
+      {"train", "device",
+       TextKey{SPILLWAY_KEY(train.device), "best, host, cuda or cuda:N", check_device},
+       "best: a GPU if there is one"},
+      {"train", "precision", WordKey{SPILLWAY_KEY(train.precision), {"fp32", "bf16", "fp16"}},
+       "bf16 and fp16: autocast over fp32 weights; fp16 with loss scaling", kResults},
+      {"train", "clip", NumberKey{SPILLWAY_KEY(train.clip), 0, 1e30},
+       "The most that the norm of all gradients may be; 0: not clipped", kResults},
+      {"train", "checkpoint", TextKey{SPILLWAY_KEY(train.checkpoint), "a folder"},
+       "Where checkpoints go, one folder a step; empty: none are written"},
+      {"train", "checkpoint_every", WholeKey{SPILLWAY_KEY(train.checkpoint_every), 0, kMost},
+       "Steps between checkpoints; 0: only after the last step"},
+      {"train", "resume", TextKey{SPILLWAY_KEY(train.resume), "latest or a folder"},
+       "latest: the newest complete one in train.checkpoint, if any; empty: start anew"},
+      {"train", "out", TextKey{SPILLWAY_KEY(train.out), "a folder"},
+       "Where metrics.jsonl and reports go; empty: nowhere"},
+      {"train", "evaluate_every", WholeKey{SPILLWAY_KEY(train.evaluate_every), 0, kMost},
+       "Steps between evaluations; 0: none"},
+      {"train", "evaluate_batches", WholeKey{SPILLWAY_KEY(train.evaluate_batches), 1, kMillion},
+       "Micro-batches of an evaluation"},
+  };
+}
+
+std::vector<ConfigKey> optimizer_keys() {
+  return {
+      {"optimizer", "learning_rate", NumberKey{SPILLWAY_KEY(optimizer.learning_rate), 0, 1e6},
+       "Of AdamW, after the warm-up", kResults},
+      {"optimizer", "beta1", NumberKey{SPILLWAY_KEY(optimizer.beta1), 0, 0.999999},
+       "Decay of the mean of gradients", kResults},
+      {"optimizer", "beta2", NumberKey{SPILLWAY_KEY(optimizer.beta2), 0, 0.999999999},
+       "Decay of the mean of their squares", kResults},
+      {"optimizer", "epsilon", NumberKey{SPILLWAY_KEY(optimizer.epsilon), 0, 1},
+       "Added to the root of that mean", kResults},
+      {"optimizer", "weight_decay", NumberKey{SPILLWAY_KEY(optimizer.weight_decay), 0, 1e6},
+       "Of matrices; vectors (norms, biases) do not decay", kResults},
+      {"optimizer", "warm_up", WholeKey{SPILLWAY_KEY(optimizer.warm_up), 0, kMost},
+       "Steps in which the learning rate rises from 0", kResults},
+      {"optimizer", "schedule", WordKey{SPILLWAY_KEY(optimizer.schedule), {"cosine", "constant"}},
+       "cosine: down to min_learning_rate at the last step", kResults},
+      {"optimizer", "min_learning_rate",
+       NumberKey{SPILLWAY_KEY(optimizer.min_learning_rate), 0, 1e6}, "Where cosine ends", kResults},
+  };
+}
+
+std::vector<ConfigKey> parallel_keys() {
+  return {
+      {"parallel", "pipeline", WholeKey{SPILLWAY_KEY(parallel.pipeline), 1, kMillion},
+       "Stages that the layers are spread over"},
+      {"parallel", "virtual", WholeKey{SPILLWAY_KEY(parallel.virtual_stages), 1, kMillion},
+       "Chunks of layers on each stage; above 1: interleaved 1F1B"},
+      {"parallel", "tensor", WholeKey{SPILLWAY_KEY(parallel.tensor), 1, kMillion},
+       "Ranks that share each matrix; only 1 so far"},
+      {"parallel", "data", WholeKey{SPILLWAY_KEY(parallel.data), 1, kMillion},
+       "Copies of the model, each on its own micro-batches"},
+      {"parallel", "expert", WholeKey{SPILLWAY_KEY(parallel.expert), 1, kMillion},
+       "Ranks that experts are spread over; only 1 so far"},
+      {"parallel", "schedule", WordKey{SPILLWAY_KEY(parallel.schedule), {"1f1b", "gpipe"}},
+       "The order of forward and backward passes"},
+      {"parallel", "segmentation",
+       TextKey{SPILLWAY_KEY(parallel.segmentation),
+               "uniform, memory, time, layer:NAME or bounds 0,3,6", check_segmentation},
+       "How layers are cut into stages"},
+      {"parallel", "recompute_interval",
+       WholeKey{SPILLWAY_KEY(parallel.recompute_interval), 0, kMillion},
+       "Groups of so many layers are recomputed from their inputs; 0: none"},
+      {"parallel", "recompute_offload", FlagKey{SPILLWAY_KEY(parallel.recompute_offload)},
+       "Those inputs are offloaded"},
+      {"parallel", "timeout", NumberKey{SPILLWAY_KEY(parallel.timeout), 1e-3, 1e6},
+       "Seconds after which a rank that does not answer ends the job"},
+  };
+}
+
+std::vector<ConfigKey> memory_keys() {
+  return {
+      {"memory", "budget", TextKey{SPILLWAY_KEY(memory.budget), "8GiB, 33% or auto", check_budget},
+       "The most device memory of a step, planned for; empty: none"},
+      {"memory", "rules", TextKey{SPILLWAY_KEY(memory.rules), "a file"},
+       "Rules (docs/rules.md); or their tables here: [[memory.rule]], [memory.limits], ..."},
+      {"memory", "plan", TextKey{SPILLWAY_KEY(memory.plan), "a file"},
+       "A plan made earlier; wins over rules"},
+  };
+}
+
+std::vector<ConfigKey> all_keys() {
+  std::vector<ConfigKey> all;
+  for (const auto& make :
+       {model_keys, data_keys, train_keys, optimizer_keys, parallel_keys, memory_keys}) {
+    for (ConfigKey& key : make()) all.push_back(std::move(key));
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> kKeys = all_keys();
+  return kKeys;
+}
+
+const std::vector<std::string>& config_tables() {
+  static const std::vector<std::string> kTables = [] {
+    std::vector<std::string> tables;
+    for (const ConfigKey& key : config_keys()) {
+      if (tables.empty() || tables.back() != key.table) tables.push_back(key.table);
+    }
+    return tables;
+  }();
+  return kTables;
+}
+
+const ConfigKey* find_key(const std::string& path) {
+  const auto& keys = config_keys();
+  const auto found = std::find_if(keys.begin(), keys.end(),
+                                  [&](const ConfigKey& key) { return key.path() == path; });
+  return found == keys.end() ? nullptr : &*found;
+}
+
+}  // namespace spillway::app

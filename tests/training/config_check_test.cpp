@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "support/error_text.hpp"
+#include "training/config.hpp"
+
+namespace spillway::app {
+namespace {
+
+using spillway::testing::error_text;
+
+struct Case {
+  std::vector<std::string> overrides;
+  std::string text;
+};
+
+// The whole text: what is told of them is the arithmetic.
+TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
+  const std::vector<Case> cases = {
+      {{"model.heads=5"},
+       "--set model.heads=5: model.heads = 5 and model.hidden = 64 are impossible together: heads "
+       "divide hidden: 64 / 5 leaves 4"},
+      {{"model.kv_heads=3"},
+       "--set model.kv_heads=3: model.kv_heads = 3 and model.heads = 4 are impossible together: "
+       "kv_heads divide heads: 4 / 3 leaves 1"},
+      {{"model.hidden=36", "model.heads=4"},
+       "--set model.heads=4: model.heads = 4 and model.hidden = 36 are impossible together: rotary "
+       "positions turn pairs of values, so a head has an even width: 36 / 4 = 9"},
+      {{"model.kind=gpt"},
+       "--set model.kind=gpt: model.kv_heads = 2 and model.kind = \"gpt\" are impossible together: "
+       "gpt has as many heads of keys and values as heads; set kv_heads to 0"},
+      {{"data.format=bin"},
+       "--set data.format=bin: data.format = \"bin\" is impossible: it says how data.path is "
+       "written, which is empty; give a file"},
+      {{"data.evaluation=e.txt"},
+       "--set data.evaluation=e.txt: data.evaluation = \"e.txt\" is impossible: the text to learn "
+       "is made up, so no file is like it; empty it"},
+      {{"data.path=a.txt", "data.format=generated"},
+       "--set data.path=a.txt: data.path = \"a.txt\" and data.format = \"generated\" are "
+       "impossible "
+       "together: a generated text has no file; leave one of them out"},
+      {{"train.checkpoint_every=5"},
+       "--set train.checkpoint_every=5: train.checkpoint_every = 5 is impossible: "
+       "train.checkpoint, the folder to write to, is empty"},
+      {{"train.resume=latest"},
+       "--set train.resume=latest: train.resume = \"latest\" is impossible: train.checkpoint, the "
+       "folder to look in, is empty"},
+      {{"optimizer.min_learning_rate=1"},
+       "--set optimizer.min_learning_rate=1: optimizer.min_learning_rate = 1 and "
+       "optimizer.learning_rate = 0.002 are impossible together: the learning rate would rise to "
+       "its minimum"},
+      {{"parallel.tensor=2"},
+       "--set parallel.tensor=2: parallel.tensor = 2 is impossible: tensor parallelism is not "
+       "there "
+       "yet; set it to 1"},
+      {{"parallel.expert=4"},
+       "--set parallel.expert=4: parallel.expert = 4 is impossible: expert parallelism is not "
+       "there "
+       "yet; set it to 1"},
+      {{"parallel.virtual=2", "parallel.schedule=gpipe"},
+       "--set parallel.virtual=2: parallel.virtual = 2 and parallel.schedule = \"gpipe\" are "
+       "impossible together: GPipe has one chunk on each stage; use 1f1b, or virtual = 1"},
+      {{"parallel.pipeline=3", "parallel.virtual=3"},
+       "--set parallel.pipeline=3: parallel.pipeline = 3, parallel.virtual = 3 and model.layers = "
+       "8 "
+       "are impossible together: every chunk has a layer: 3 x 3 = 9 chunks, but 8 layers"},
+      {{"parallel.pipeline=2", "parallel.segmentation=0,4,6,8"},
+       "--set parallel.segmentation=0,4,6,8: parallel.segmentation = \"0,4,6,8\", "
+       "parallel.pipeline = 2 and parallel.virtual = 1 are impossible together: 2 x 1 = 2 chunks "
+       "have 3 bounds, found 4"},
+      {{"parallel.recompute_offload=true"},
+       "--set parallel.recompute_offload=true: parallel.recompute_offload = true and "
+       "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
+       "are no inputs to offload"},
+  };
+  for (const Case& each : cases) {
+    EXPECT_EQ(error_text<ConfigError>([&] { (void)parse_config("", "run.toml", each.overrides); }),
+              "[config] " + each.text);
+  }
+}
+
+TEST(ConfigTogether, NamesThePlaceInTheFile) {
+  EXPECT_EQ(
+      error_text<ConfigError>(
+          [&] { (void)parse_config("[model]\nhidden = 66\n", "run.toml", {}); }),
+      "[config] run.toml:2:10: model.heads = 4 and model.hidden = 66 are impossible together: "
+      "heads divide hidden: 66 / 4 leaves 2");
+}
+
+TEST(ConfigTogether, TakesWhatFits) {
+  for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
+           {"parallel.pipeline=4", "parallel.virtual=2"},
+           {"parallel.pipeline=2", "parallel.segmentation=0,5,8"},
+           {"parallel.pipeline=3", "train.micro_batches=5", "parallel.data=2"},
+           {"model.kind=gpt", "model.kv_heads=0"},
+           {"data.path=a.bin", "data.evaluation=b.bin"},
+           {"parallel.recompute_interval=2", "parallel.recompute_offload=true"},
+           {"parallel.schedule=gpipe", "parallel.pipeline=2"}}) {
+    EXPECT_NO_THROW((void)parse_config("", "run.toml", overrides)) << overrides[0];
+  }
+}
+
+}  // namespace
+}  // namespace spillway::app

@@ -1,0 +1,38 @@
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/files.hpp"
+#include "training/config_keys.hpp"
+
+namespace spillway::app {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string document() {
+  return read_file("test", std::filesystem::path(SPILLWAY_DOCS) / "train.md");
+}
+
+// If it fails: put what `spillway config --reference` prints between the two comments.
+TEST(TrainDocument, HasTheKeysAsTheProgramHasThem) {
+  EXPECT_THAT(document(), HasSubstr("<!-- keys: begin -->\n\n" + reference_markdown() +
+                                    "\n<!-- keys: end -->\n"));
+}
+
+TEST(TrainDocument, HasExamplesThatAreConfigs) {
+  const std::string text = document();
+  int found = 0;
+  for (std::size_t at = text.find("```toml\n"); at != std::string::npos;
+       at = text.find("```toml\n", at)) {
+    at += 8;
+    const std::string example = text.substr(at, text.find("```", at) - at);
+    EXPECT_NO_THROW((void)parse_config(example, "docs/train.md"));
+    ++found;
+  }
+  EXPECT_GE(found, 1);
+}
+
+}  // namespace
+}  // namespace spillway::app

@@ -1,0 +1,64 @@
+#include "common/hash64.hpp"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace spillway::app {
+namespace {
+
+std::uint64_t hash_of(std::string_view text) {
+  Hash64 hash;
+  hash.add(text);
+  return hash.value();
+}
+
+// The published values of XXH64 with seed 0.
+TEST(Hash64, IsXxh64) {
+  EXPECT_EQ(hash_of(""), 0xef46db3751d8e999U);
+  EXPECT_EQ(hash_of("a"), 0xd24ec4f1a98c6e5bU);
+  EXPECT_EQ(hash_of("abc"), 0x44bc2cf5ad770999U);
+  EXPECT_EQ(hash_of("Nobody inspects the spammish repetition"), 0xfbcea83c8a378bf1U);
+}
+
+TEST(Hash64, DoesNotDependOnThePieces) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += static_cast<char>(i * 37);
+  for (std::size_t piece = 1; piece < 70; ++piece) {
+    Hash64 hash;
+    for (std::size_t at = 0; at < text.size(); at += piece) {
+      hash.add(std::string_view(text).substr(at, piece));
+    }
+    EXPECT_EQ(hash.value(), hash_of(text)) << piece;
+  }
+}
+
+TEST(Hash64, ChangesWithEveryBit) {
+  std::string text(100, 'x');
+  std::set<std::uint64_t> seen = {hash_of(text)};
+  for (std::size_t i = 0; i < text.size() * 8; ++i) {
+    text[i / 8] = static_cast<char>(text[i / 8] ^ (1 << (i % 8)));
+    EXPECT_TRUE(seen.insert(hash_of(text)).second);
+    text[i / 8] = 'x';
+  }
+}
+
+TEST(Hash64, MayGrowAfterItsValueWasAsked) {
+  Hash64 hash;
+  hash.add("ab");
+  (void)hash.value();
+  hash.add("c");
+  EXPECT_EQ(hash.value(), hash_of("abc"));
+}
+
+TEST(HashText, HasSixteenDigitsAndIsReadAgain) {
+  EXPECT_EQ(hash_text(0x0123456789abcdefU), "0123456789abcdef");
+  EXPECT_EQ(parse_hash(hash_text(77)), 77U);
+  for (const char* wrong :
+       {"", "77", "0123456789abcdeg", "0123456789abcdef0", "-123456789abcdef"}) {
+    EXPECT_FALSE(parse_hash(wrong)) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace spillway::app
