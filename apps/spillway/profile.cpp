@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kExamples =
     "\nExamples:\n"
     "  spillway profile --out p.json                 one recorded step of a small model\n"
-    "  spillway profile --layers 16 --tokens 4096 --device cuda --out p.json\n"
+    "  spillway profile run.toml --set model.tokens=4096 --device cuda --out p.json\n"
     "  spillway plan --profile p.json --rules r.toml --out plan.json\n"
     "  spillway train --plan plan.json               the same model by that plan\n"
     "\nAny program writes the profile of its own model, after a step that recorded:\n"
@@ -26,7 +26,7 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_option("--out", options->out, "Where the profile goes")
       ->capture_default_str()
       ->type_name("FILE");
-  add_model_options(*command, options->model);
+  add_config_options(*command, options->config);
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return run_profile(*options); }; });
 }

@@ -3,20 +3,25 @@
 #include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
+#include "train_setup.hpp"
 #include "training.hpp"
-#include "training/trainer.hpp"
-#include "training_shape.hpp"
+#include "training/job.hpp"
 
 namespace spillway::app {
 
 int run_profile(const ProfileOptions& options) {
-  const LlamaShape shape = shape_of(options.model);
-  Trainer trainer(shape);
-  std::cerr << "recording one step: " << describe(trainer.model()) << " ..." << std::endl;
-  (void)trainer.step(nullptr);  // Libraries that load themselves at first use do so here.
-  Session session(session_options(shape));
-  session.register_model(trainer.model());
-  (void)trainer.step(&session);
+  TrainConfig config = load_config(options.config.file, options.config.all());
+  config.memory = {};
+  const auto world = make_single_world();
+  const at::Device device = device_of(config, *world);
+  TrainingJob job(config, *world, device);
+  std::cerr << "recording one step: " << job.describe() << " ..." << std::endl;
+  (void)job.step(nullptr);  // Libraries that load themselves at first use do so here.
+  SessionOptions session_options = app::session_options(config, device, 0);
+  session_options.rules = {};
+  Session session(std::move(session_options));
+  session.register_model(job.model());
+  (void)job.step(&session);
   if (session.profile() == nullptr) {
     throw Error("profile", "autograd saved no buffer of " + to_string(SessionOptions().small) +
                                " or more in this step, so that there is nothing to plan; give the "

@@ -30,7 +30,7 @@ Bytes step_peak(const TrainingRun& run, std::size_t warm_up) {
   return peak;
 }
 
-double last_loss(const TrainingRun& run) { return run.steps.back().loss.item<double>(); }
+double last_loss(const TrainingRun& run) { return run.steps.back().loss; }
 
 std::optional<double> ratio(const TrainFigures& figures) {
   if (!figures.without) return std::nullopt;
@@ -82,6 +82,16 @@ std::string budget_line(const TrainFigures& figures, const Predicted& planned) {
   return std::string("within the budget: ") + (peak <= planned.budget ? "yes" : "no") + " (" +
          to_string(peak) + " of " + to_string(planned.budget) + ", " + std::to_string(steps) +
          (steps == 1 ? " step)\n" : " steps)\n");
+}
+
+/// Of a run without a session.
+std::string plain_text(const TrainFigures& figures) {
+  const auto time = median_time(figures.with, figures.warm_up);
+  TextTable table({{"", TextTable::Align::kLeft}, {"", TextTable::Align::kRight}});
+  table.add({"peak of a step", to_string(step_peak(figures.with, figures.warm_up))});
+  table.add({"step (forward and backward)", time ? fixed(*time, 1) + " ms" : "-"});
+  table.add({"loss of the last step", fixed(last_loss(figures.with), 4)});
+  return table.text(2);
 }
 
 /// Rows of "without", "with" and, where a planner was at work, "predicted".
@@ -145,7 +155,10 @@ class FiguresTable {
 
 }  // namespace
 
+Bytes step_peak(const TrainFigures& figures) { return step_peak(figures.with, figures.warm_up); }
+
 std::string to_text(const TrainFigures& figures) {
+  if (!figures.managed) return plain_text(figures);
   const SessionReport& report = figures.report;
   FiguresTable table(figures);
   table.add_memory();
@@ -174,7 +187,7 @@ Json to_json(const TrainFigures& figures) {
     json["milliseconds"] = Json::array();
     for (const TrainingStep& step : each.steps) {
       // JSON has no NaN.
-      const double loss = step.loss.item<double>();
+      const double loss = step.loss;
       json["losses"].push_back(std::isfinite(loss) ? Json(loss) : Json());
       json["milliseconds"].push_back(step.milliseconds);
     }
@@ -197,7 +210,7 @@ Json to_json(const TrainFigures& figures) {
     json["gradients_compared"] = figures.comparison->gradients;
     json["different"] = figures.comparison->different;
   }
-  json["report"] = Json::parse(figures.report.to_json());
+  if (figures.managed) json["report"] = Json::parse(figures.report.to_json());
   return json;
 }
 

@@ -17,10 +17,14 @@ struct TrainFigures {
   TrainingRun with;
   /// Steps that tell nothing about the others: libraries start, the session records and plans.
   std::size_t warm_up = 2;
+  bool managed = true;               ///< `with` ran in a session; else report and plan are empty.
   std::shared_ptr<const Plan> plan;  ///< The one carried out; may be null.
   SessionReport report;
   std::optional<Comparison> comparison;
 };
+
+/// What steps after the warm-up had allocated at most, above what was there before them.
+[[nodiscard]] Bytes step_peak(const TrainFigures& figures);
 
 /// Peaks, times, ratio, with a budget also what was predicted, "bits equal: yes".
 [[nodiscard]] std::string to_text(const TrainFigures& figures);

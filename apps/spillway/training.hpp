@@ -2,52 +2,41 @@
 /// built where spillway::torch is there, training_absent.cpp elsewhere.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "common/devices.hpp"
-
 namespace spillway::app {
 
-/// The model that both commands train.
-struct ModelOptions {
-  int layers = 4;
-  std::int64_t hidden = 256;
-  std::int64_t heads = 8;
-  std::optional<std::int64_t> kv_heads;  ///< As many as heads.
-  std::int64_t ffn = 704;
-  std::int64_t tokens = 512;
-  std::int64_t vocabulary = 2048;
-  double dropout = 0;
-  std::uint64_t seed = 0;
-  std::string dtype;  ///< "bfloat16" on a GPU, "float32" on the CPU.
-  DeviceChoice device;
+/// A config and what is set on top of it.
+struct ConfigChoice {
+  std::string file;                     ///< Empty: the defaults.
+  std::vector<std::string> shorthands;  ///< "model.layers=4", from options such as --layers.
+  std::vector<std::string> overrides;   ///< From --set; they win.
+
+  /// In the order in which they are read.
+  [[nodiscard]] std::vector<std::string> all() const;
 };
 
 struct TrainOptions {
-  ModelOptions model;
-  int steps = 12;
-  std::string budget;  ///< "8GiB", "33%", "auto"; empty: by plan or rules.
-  std::string rules;
-  std::string plan;
+  ConfigChoice config;
   bool compare = false;
+  bool plain = false;  ///< Without a session.
+  bool digest = false;
   int verify_every = 0;  ///< 0: only what the session verifies by itself.
-  std::string out;
 };
 
 struct ProfileOptions {
-  ModelOptions model;
+  ConfigChoice config;
   std::string out = "profile.json";
 };
 
-void add_model_options(CLI::App& command, ModelOptions& options);
+/// FILE, --set, and the short forms of the model's keys.
+void add_config_options(CLI::App& command, ConfigChoice& config);
 
 /// Both give the exit code.
-/// Errors: InvalidArgument where this program was built without torch.
-[[nodiscard]] int run_train(const TrainOptions& options);
-[[nodiscard]] int run_profile(const ProfileOptions& options);
+int run_train(const TrainOptions& options);
+int run_profile(const ProfileOptions& options);
 
 }  // namespace spillway::app

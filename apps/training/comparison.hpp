@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "training/trainer.hpp"
+#include "training/job.hpp"
 
 namespace spillway::app {
 

@@ -16,14 +16,15 @@ namespace spillway::app {
 struct ModelConfig {
   std::string kind = "llama";
   std::int64_t layers = 8;
-  std::int64_t hidden = 64;
+  std::int64_t hidden = 128;
   std::int64_t heads = 4;
-  std::int64_t kv_heads = 2;  ///< 0: as many as heads.
-  std::int64_t ffn = 176;
-  std::int64_t tokens = 64;
+  std::int64_t kv_heads = 0;  ///< 0: as many as heads.
+  std::int64_t ffn = 352;
+  std::int64_t tokens = 256;
   std::int64_t vocabulary = 256;
   bool tied = false;
   double dropout = 0;
+  std::string dtype = "float32";
 
   /// With the 0 of kv_heads resolved.
   [[nodiscard]] std::int64_t key_heads() const noexcept { return kv_heads == 0 ? heads : kv_heads; }

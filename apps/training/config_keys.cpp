@@ -49,6 +49,8 @@ std::vector<ConfigKey> model_keys() {
        "The head uses the weights of the embedding", kResults},
       {"model", "dropout", NumberKey{SPILLWAY_KEY(model.dropout), 0, 0.99},
        "Share of values that dropout takes away", kResults},
+      {"model", "dtype", WordKey{SPILLWAY_KEY(model.dtype), {"float32", "bfloat16", "float64"}},
+       "Type of the weights", kResults},
   };
 }
 
