@@ -1,5 +1,5 @@
-/// A hash of bytes that finds damage and tells runs apart: XXH64 with seed 0, as `xxhsum -H64` prints
-/// it. Not a signature: whoever wants two texts with one hash can make them.
+/// A hash of bytes that finds damage and tells runs apart: XXH64 with seed 0, as `xxhsum -H64`
+/// prints it. Not a signature: whoever wants two texts with one hash can make them.
 #pragma once
 
 #include <array>

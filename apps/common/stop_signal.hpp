@@ -3,9 +3,9 @@
 
 namespace spillway::app {
 
-/// While it lives, the first such signal only raises a flag; a second one ends the process as if this
-/// class were not there. Schedulers send SIGTERM some time before they end a job, so there is time to
-/// save. One at a time in a process.
+/// While it lives, the first such signal only raises a flag; a second one ends the process as if
+/// this class were not there. Schedulers send SIGTERM some time before they end a job, so there is
+/// time to save. One at a time in a process.
 class StopSignal {
  public:
   StopSignal();

@@ -13,8 +13,8 @@ struct Batch {
   at::Tensor targets;  ///< What comes after each of them; same shape.
 };
 
-/// `count` samples from `first` on, of `tokens` tokens each, on `device`. Copies to a GPU are made on
-/// the current stream and not waited for.
+/// `count` samples from `first` on, of `tokens` tokens each, on `device`. Copies to a GPU are made
+/// on the current stream and not waited for.
 /// Errors: as Corpus::read().
 [[nodiscard]] Batch read_batch(const Corpus& corpus, std::uint64_t first, std::int64_t count,
                                std::int64_t tokens, at::Device device);

@@ -1,5 +1,5 @@
-/// Checkpoints: one folder a step with weights and optimizer state by name, which does not depend on
-/// how the parameters were spread over ranks. docs/train.md describes the files.
+/// Checkpoints: one folder a step with weights and optimizer state by name, which does not depend
+/// on how the parameters were spread over ranks. docs/train.md describes the files.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct TrainingState {
 };
 
 /// Writes the checkpoint of one step, in three parts that the ranks agree on: begin() on one rank;
-/// then write() on every rank; then complete() on one rank. Until that has returned, nobody sees the
-/// checkpoint: it has another name. Everything is on the disk then.
+/// then write() on every rank; then complete() on one rank. Until that has returned, nobody sees
+/// the checkpoint: it has another name. Everything is on the disk then.
 ///
 /// One run at a time writes to `folder`, which all ranks see.
 /// Errors: IoError with the path, from every function.
@@ -41,8 +41,8 @@ class CheckpointWriter {
   void write(int rank, const std::vector<NamedTensor>& weights,
              const std::vector<NamedTensor>& optimizer) const;
   /// Puts together what `ranks` ranks wrote, and gives it its name, in place of one of that name.
-  /// Errors: also IoError if the part of a rank is missing, InvalidArgument if two ranks wrote tensors
-  /// of one name.
+  /// Errors: also IoError if the part of a rank is missing, InvalidArgument if two ranks wrote
+  /// tensors of one name.
   void complete(int ranks, const TrainingState& state) const;
 
   /// What it is called when complete: folder/step-000100.
@@ -55,8 +55,8 @@ class CheckpointWriter {
   std::int64_t step_;
 };
 
-/// The complete checkpoint with the highest step in a folder; nothing if there is none. What was not
-/// completed does not count.
+/// The complete checkpoint with the highest step in a folder; nothing if there is none. What was
+/// not completed does not count.
 [[nodiscard]] std::optional<std::filesystem::path> latest_checkpoint(
     const std::filesystem::path& folder);
 
@@ -70,8 +70,9 @@ class Checkpoint {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] std::vector<std::string> names() const;
 
-  /// The tensors of these names, in this order, on the CPU. All files that hold one of them are read
-  /// and checked before the first is returned. They lie in the files' own memory: copy, do not write.
+  /// The tensors of these names, in this order, on the CPU. All files that hold one of them are
+  /// read and checked before the first is returned. They lie in the files' own memory: copy, do not
+  /// write.
   /// Errors: also IoError if the checkpoint has no such tensor.
   [[nodiscard]] std::vector<NamedTensor> read(const std::vector<std::string>& names) const;
   /// Reads and checks every file.

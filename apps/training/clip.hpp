@@ -1,4 +1,5 @@
-/// Clipping by the norm of all gradients, wherever they live, with bits that do not depend on where.
+/// Clipping by the norm of all gradients, wherever they live, with bits that do not depend on
+/// where.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@ namespace spillway::app {
 /// One rank's part in it. Nothing here waits for the device.
 ///
 /// A step: `norms = clipper.squared_norms(gradients)`; then the sum of `norms` over all ranks that
-/// share the model (one all-reduce); then `clip(gradients, norms, limit)`. Every place of `norms` is
-/// not zero on one rank only, so the sum is exact in any order, and the norm is then the same sum
-/// over the same places for every layout.
+/// share the model (one all-reduce); then `clip(gradients, norms, limit)`. Every place of `norms`
+/// is not zero on one rank only, so the sum is exact in any order, and the norm is then the same
+/// sum over the same places for every layout.
 class GradientClipper {
  public:
   /// `places`: of this rank's gradients among the `total` of the model, in an order that all ranks
@@ -22,8 +23,8 @@ class GradientClipper {
   GradientClipper(const std::vector<std::int64_t>& places, std::int64_t total, at::Device device);
 
   /// `total` numbers in double: at each place the squared norm of its gradient, elsewhere zero.
-  /// Gradients that are not defined count as zero: a weight that two ranks hold is to be given by one
-  /// of them only.
+  /// Gradients that are not defined count as zero: a weight that two ranks hold is to be given by
+  /// one of them only.
   /// Errors: InvalidArgument if there are not as many gradients as places.
   [[nodiscard]] at::Tensor squared_norms(const std::vector<at::Tensor>& gradients) const;
 

@@ -118,8 +118,8 @@ struct TrainConfig {
 
 /// Reads the text over the defaults, then `overrides` ("model.layers=4", values as in TOML, texts
 /// also without quotes) over that, the last one of a key wins, and checks what keys mean together.
-/// Errors: ConfigError "[config] file:line:column: key ..." or "[config] --set key=value: ...", with
-/// the nearest valid word; for keys that do not fit together, with the arithmetic.
+/// Errors: ConfigError "[config] file:line:column: key ..." or "[config] --set key=value: ...",
+/// with the nearest valid word; for keys that do not fit together, with the arithmetic.
 [[nodiscard]] TrainConfig parse_config(std::string_view text, std::string_view file_name,
                                        const std::vector<std::string>& overrides = {});
 
@@ -128,8 +128,8 @@ struct TrainConfig {
 [[nodiscard]] TrainConfig load_config(const std::filesystem::path& path,
                                       const std::vector<std::string>& overrides = {});
 
-/// Every key with a comment line that says what it means, and the inline rules; parse_config() reads
-/// an equal config from it.
+/// Every key with a comment line that says what it means, and the inline rules; parse_config()
+/// reads an equal config from it.
 [[nodiscard]] std::string to_toml(const TrainConfig& config);
 
 /// The rules of the file or of the tables; nothing if there are neither.

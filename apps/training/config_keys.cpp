@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "common/budget_text.hpp"
 #include "common/devices.hpp"
-#include "plan/toml_text.hpp"
-#include "spillway/core/numbers.hpp"
 #include "training/segmentation_text.hpp"
-
-// The members' places in TrainConfig, in one line a key.
-#define SPILLWAY_KEY(field) \
-  [](TrainConfig & config) -> auto& { return config.field; }
 
 namespace spillway::app {
 namespace {
@@ -19,6 +14,15 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMillion = 1'000'000;
 constexpr bool kResults = true;
+
+/// The member of the one of the config's tables that has it.
+template <typename Table, typename T>
+Member<T> of(T Table::*member) {
+  return [member](TrainConfig& config) -> T& {
+    auto& [model, data, train, optimizer, parallel, memory] = config;
+    return std::get<Table&>(std::tie(model, data, train, optimizer, parallel, memory)).*member;
+  };
+}
 
 void check_budget(const std::string& text) {
   if (text != "auto") (void)parse_budget(text);
@@ -28,26 +32,26 @@ void check_device(const std::string& text) { (void)parse_device(text); }
 
 std::vector<ConfigKey> model_keys() {
   return {
-      {"model", "kind", WordKey{SPILLWAY_KEY(model.kind), {"llama", "gpt"}},
+      {"model", "kind", WordKey{of(&ModelConfig::kind), {"llama", "gpt"}},
        "Llama-shaped (RMS norm, rotary positions, SwiGLU) or GPT (learned positions, GELU)",
        kResults},
-      {"model", "layers", WholeKey{SPILLWAY_KEY(model.layers), 1, kMillion}, "Transformer layers",
+      {"model", "layers", WholeKey{of(&ModelConfig::layers), 1, kMillion}, "Transformer layers",
        kResults},
-      {"model", "hidden", WholeKey{SPILLWAY_KEY(model.hidden), 1, kMillion}, "Width of a layer",
+      {"model", "hidden", WholeKey{of(&ModelConfig::hidden), 1, kMillion}, "Width of a layer",
        kResults},
-      {"model", "heads", WholeKey{SPILLWAY_KEY(model.heads), 1, kMillion},
+      {"model", "heads", WholeKey{of(&ModelConfig::heads), 1, kMillion},
        "Attention heads; they divide hidden", kResults},
-      {"model", "kv_heads", WholeKey{SPILLWAY_KEY(model.kv_heads), 0, kMillion},
+      {"model", "kv_heads", WholeKey{of(&ModelConfig::kv_heads), 0, kMillion},
        "Heads of keys and values; they divide heads; 0: as many as heads", kResults},
-      {"model", "ffn", WholeKey{SPILLWAY_KEY(model.ffn), 1, 100 * kMillion}, "Width within the MLP",
+      {"model", "ffn", WholeKey{of(&ModelConfig::ffn), 1, 100 * kMillion}, "Width within the MLP",
        kResults},
-      {"model", "tokens", WholeKey{SPILLWAY_KEY(model.tokens), 1, 1000 * kMillion},
+      {"model", "tokens", WholeKey{of(&ModelConfig::tokens), 1, 1000 * kMillion},
        "Length of a sequence", kResults},
-      {"model", "vocabulary", WholeKey{SPILLWAY_KEY(model.vocabulary), 2, 1000 * kMillion},
+      {"model", "vocabulary", WholeKey{of(&ModelConfig::vocabulary), 2, 1000 * kMillion},
        "Different tokens; bytes of text need 256", kResults},
-      {"model", "tied", FlagKey{SPILLWAY_KEY(model.tied)},
+      {"model", "tied", FlagKey{of(&ModelConfig::tied)},
        "The head uses the weights of the embedding", kResults},
-      {"model", "dropout", NumberKey{SPILLWAY_KEY(model.dropout), 0, 0.99},
+      {"model", "dropout", NumberKey{of(&ModelConfig::dropout), 0, 0.99},
        "Share of values that dropout takes away", kResults},
       {"model", "dtype", WordKey{SPILLWAY_KEY(model.dtype), {"float32", "bfloat16", "float64"}},
        "Type of the weights", kResults},
@@ -56,109 +60,109 @@ std::vector<ConfigKey> model_keys() {
 
 std::vector<ConfigKey> data_keys() {
   return {
-      {"data", "path", TextKey{SPILLWAY_KEY(data.path), "a file"},
+      {"data", "path", TextKey{of(&DataConfig::path), "a file"},
        "What to learn; empty: a made-up text", kResults},
-      {"data", "format", WordKey{SPILLWAY_KEY(data.format), {"auto", "text", "bin", "generated"}},
+      {"data", "format", WordKey{of(&DataConfig::format), {"auto", "text", "bin", "generated"}},
        "text: bytes are tokens; bin: tokens of llm.c or nanoGPT; auto: bin if the file ends so",
        kResults},
-      {"data", "evaluation", TextKey{SPILLWAY_KEY(data.evaluation), "a file"},
+      {"data", "evaluation", TextKey{of(&DataConfig::evaluation), "a file"},
        "What to evaluate on, in the same format; empty: what is held out", kResults},
-      {"data", "held_out", NumberKey{SPILLWAY_KEY(data.held_out), 0, 0.9},
+      {"data", "held_out", NumberKey{of(&DataConfig::held_out), 0, 0.9},
        "Share of the file's end that is evaluated on and not learnt, if there is no other",
        kResults},
-      {"data", "seed", WholeKey{SPILLWAY_KEY(data.seed), 0, kMost},
+      {"data", "seed", WholeKey{of(&DataConfig::seed), 0, kMost},
        "Of the order of samples, and of the made-up text", kResults},
   };
 }
 
 std::vector<ConfigKey> train_keys() {
   return {
-      {"train", "steps", WholeKey{SPILLWAY_KEY(train.steps), 1, kMost},
+      {"train", "steps", WholeKey{of(&RunConfig::steps), 1, kMost},
        "Optimizer steps, from the start of training"},
-      {"train", "micro_batches", WholeKey{SPILLWAY_KEY(train.micro_batches), 1, kMillion},
+      {"train", "micro_batches", WholeKey{of(&RunConfig::micro_batches), 1, kMillion},
        "Micro-batches of a step on each data-parallel rank"},
-      {"train", "micro_batch_size", WholeKey{SPILLWAY_KEY(train.micro_batch_size), 1, kMillion},
+      {"train", "micro_batch_size", WholeKey{of(&RunConfig::micro_batch_size), 1, kMillion},
        "Sequences of a micro-batch", kResults},
-      {"train", "seed", WholeKey{SPILLWAY_KEY(train.seed), 0, kMost}, "Of weights and dropout",
+      {"train", "seed", WholeKey{of(&RunConfig::seed), 0, kMost}, "Of weights and dropout",
        kResults},
       {"train", "device",
-       TextKey{SPILLWAY_KEY(train.device), "best, host, cuda or cuda:N", check_device},
+       TextKey{of(&RunConfig::device), "best, host, cuda or cuda:N", check_device},
        "best: a GPU if there is one"},
-      {"train", "precision", WordKey{SPILLWAY_KEY(train.precision), {"fp32", "bf16", "fp16"}},
+      {"train", "precision", WordKey{of(&RunConfig::precision), {"fp32", "bf16", "fp16"}},
        "bf16 and fp16: autocast over fp32 weights; fp16 with loss scaling", kResults},
-      {"train", "clip", NumberKey{SPILLWAY_KEY(train.clip), 0, 1e30},
+      {"train", "clip", NumberKey{of(&RunConfig::clip), 0, 1e30},
        "The most that the norm of all gradients may be; 0: not clipped", kResults},
-      {"train", "checkpoint", TextKey{SPILLWAY_KEY(train.checkpoint), "a folder"},
+      {"train", "checkpoint", TextKey{of(&RunConfig::checkpoint), "a folder"},
        "Where checkpoints go, one folder a step; empty: none are written"},
-      {"train", "checkpoint_every", WholeKey{SPILLWAY_KEY(train.checkpoint_every), 0, kMost},
+      {"train", "checkpoint_every", WholeKey{of(&RunConfig::checkpoint_every), 0, kMost},
        "Steps between checkpoints; 0: only after the last step"},
-      {"train", "resume", TextKey{SPILLWAY_KEY(train.resume), "latest or a folder"},
+      {"train", "resume", TextKey{of(&RunConfig::resume), "latest or a folder"},
        "latest: the newest complete one in train.checkpoint, if any; empty: start anew"},
-      {"train", "out", TextKey{SPILLWAY_KEY(train.out), "a folder"},
+      {"train", "out", TextKey{of(&RunConfig::out), "a folder"},
        "Where metrics.jsonl and reports go; empty: nowhere"},
-      {"train", "evaluate_every", WholeKey{SPILLWAY_KEY(train.evaluate_every), 0, kMost},
+      {"train", "evaluate_every", WholeKey{of(&RunConfig::evaluate_every), 0, kMost},
        "Steps between evaluations; 0: none"},
-      {"train", "evaluate_batches", WholeKey{SPILLWAY_KEY(train.evaluate_batches), 1, kMillion},
+      {"train", "evaluate_batches", WholeKey{of(&RunConfig::evaluate_batches), 1, kMillion},
        "Micro-batches of an evaluation"},
   };
 }
 
 std::vector<ConfigKey> optimizer_keys() {
   return {
-      {"optimizer", "learning_rate", NumberKey{SPILLWAY_KEY(optimizer.learning_rate), 0, 1e6},
+      {"optimizer", "learning_rate", NumberKey{of(&OptimizerConfig::learning_rate), 0, 1e6},
        "Of AdamW, after the warm-up", kResults},
-      {"optimizer", "beta1", NumberKey{SPILLWAY_KEY(optimizer.beta1), 0, 0.999999},
+      {"optimizer", "beta1", NumberKey{of(&OptimizerConfig::beta1), 0, 0.999999},
        "Decay of the mean of gradients", kResults},
-      {"optimizer", "beta2", NumberKey{SPILLWAY_KEY(optimizer.beta2), 0, 0.999999999},
+      {"optimizer", "beta2", NumberKey{of(&OptimizerConfig::beta2), 0, 0.999999999},
        "Decay of the mean of their squares", kResults},
-      {"optimizer", "epsilon", NumberKey{SPILLWAY_KEY(optimizer.epsilon), 0, 1},
+      {"optimizer", "epsilon", NumberKey{of(&OptimizerConfig::epsilon), 0, 1},
        "Added to the root of that mean", kResults},
-      {"optimizer", "weight_decay", NumberKey{SPILLWAY_KEY(optimizer.weight_decay), 0, 1e6},
+      {"optimizer", "weight_decay", NumberKey{of(&OptimizerConfig::weight_decay), 0, 1e6},
        "Of matrices; vectors (norms, biases) do not decay", kResults},
-      {"optimizer", "warm_up", WholeKey{SPILLWAY_KEY(optimizer.warm_up), 0, kMost},
+      {"optimizer", "warm_up", WholeKey{of(&OptimizerConfig::warm_up), 0, kMost},
        "Steps in which the learning rate rises from 0", kResults},
-      {"optimizer", "schedule", WordKey{SPILLWAY_KEY(optimizer.schedule), {"cosine", "constant"}},
+      {"optimizer", "schedule", WordKey{of(&OptimizerConfig::schedule), {"cosine", "constant"}},
        "cosine: down to min_learning_rate at the last step", kResults},
-      {"optimizer", "min_learning_rate",
-       NumberKey{SPILLWAY_KEY(optimizer.min_learning_rate), 0, 1e6}, "Where cosine ends", kResults},
+      {"optimizer", "min_learning_rate", NumberKey{of(&OptimizerConfig::min_learning_rate), 0, 1e6},
+       "Where cosine ends", kResults},
   };
 }
 
 std::vector<ConfigKey> parallel_keys() {
   return {
-      {"parallel", "pipeline", WholeKey{SPILLWAY_KEY(parallel.pipeline), 1, kMillion},
+      {"parallel", "pipeline", WholeKey{of(&ParallelConfig::pipeline), 1, kMillion},
        "Stages that the layers are spread over"},
-      {"parallel", "virtual", WholeKey{SPILLWAY_KEY(parallel.virtual_stages), 1, kMillion},
+      {"parallel", "virtual", WholeKey{of(&ParallelConfig::virtual_stages), 1, kMillion},
        "Chunks of layers on each stage; above 1: interleaved 1F1B"},
-      {"parallel", "tensor", WholeKey{SPILLWAY_KEY(parallel.tensor), 1, kMillion},
+      {"parallel", "tensor", WholeKey{of(&ParallelConfig::tensor), 1, kMillion},
        "Ranks that share each matrix; only 1 so far"},
-      {"parallel", "data", WholeKey{SPILLWAY_KEY(parallel.data), 1, kMillion},
+      {"parallel", "data", WholeKey{of(&ParallelConfig::data), 1, kMillion},
        "Copies of the model, each on its own micro-batches"},
-      {"parallel", "expert", WholeKey{SPILLWAY_KEY(parallel.expert), 1, kMillion},
+      {"parallel", "expert", WholeKey{of(&ParallelConfig::expert), 1, kMillion},
        "Ranks that experts are spread over; only 1 so far"},
-      {"parallel", "schedule", WordKey{SPILLWAY_KEY(parallel.schedule), {"1f1b", "gpipe"}},
+      {"parallel", "schedule", WordKey{of(&ParallelConfig::schedule), {"1f1b", "gpipe"}},
        "The order of forward and backward passes"},
       {"parallel", "segmentation",
-       TextKey{SPILLWAY_KEY(parallel.segmentation),
+       TextKey{of(&ParallelConfig::segmentation),
                "uniform, memory, time, layer:NAME or bounds 0,3,6", check_segmentation},
        "How layers are cut into stages"},
       {"parallel", "recompute_interval",
-       WholeKey{SPILLWAY_KEY(parallel.recompute_interval), 0, kMillion},
+       WholeKey{of(&ParallelConfig::recompute_interval), 0, kMillion},
        "Groups of so many layers are recomputed from their inputs; 0: none"},
-      {"parallel", "recompute_offload", FlagKey{SPILLWAY_KEY(parallel.recompute_offload)},
+      {"parallel", "recompute_offload", FlagKey{of(&ParallelConfig::recompute_offload)},
        "Those inputs are offloaded"},
-      {"parallel", "timeout", NumberKey{SPILLWAY_KEY(parallel.timeout), 1e-3, 1e6},
+      {"parallel", "timeout", NumberKey{of(&ParallelConfig::timeout), 1e-3, 1e6},
        "Seconds after which a rank that does not answer ends the job"},
   };
 }
 
 std::vector<ConfigKey> memory_keys() {
   return {
-      {"memory", "budget", TextKey{SPILLWAY_KEY(memory.budget), "8GiB, 33% or auto", check_budget},
+      {"memory", "budget", TextKey{of(&MemoryConfig::budget), "8GiB, 33% or auto", check_budget},
        "The most device memory of a step, planned for; empty: none"},
-      {"memory", "rules", TextKey{SPILLWAY_KEY(memory.rules), "a file"},
+      {"memory", "rules", TextKey{of(&MemoryConfig::rules), "a file"},
        "Rules (docs/rules.md); or their tables here: [[memory.rule]], [memory.limits], ..."},
-      {"memory", "plan", TextKey{SPILLWAY_KEY(memory.plan), "a file"},
+      {"memory", "plan", TextKey{of(&MemoryConfig::plan), "a file"},
        "A plan made earlier; wins over rules"},
   };
 }

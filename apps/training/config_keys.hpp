@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace spillway::app {
 
 template <typename T>
-using Member = T& (*)(TrainConfig&);
+using Member = std::function<T&(TrainConfig&)>;
 
 struct WholeKey {
   Member<std::int64_t> member;

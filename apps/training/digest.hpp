@@ -1,5 +1,5 @@
-/// A run in one number: its final parameters and its losses, however its parameters were spread over
-/// ranks. docs/train.md says exactly what is hashed.
+/// A run in one number: its final parameters and its losses, however its parameters were spread
+/// over ranks. docs/train.md says exactly what is hashed.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct NamedDigest {
   std::uint64_t digest = 0;
 };
 
-/// Of all parameters, in the order of their names. One that several ranks hold (a tied weight, a copy
-/// of a data-parallel rank) counts once.
+/// Of all parameters, in the order of their names. One that several ranks hold (a tied weight, a
+/// copy of a data-parallel rank) counts once.
 /// Errors: InvalidArgument if such copies differ, with the name: the ranks have come apart.
 [[nodiscard]] std::uint64_t combined_digest(std::vector<NamedDigest> parameters);
 
-/// Of the losses of a run, added step by step. Its value is all that a resumed run needs of the steps
-/// before.
+/// Of the losses of a run, added step by step. Its value is all that a resumed run needs of the
+/// steps before.
 class LossDigest {
  public:
   LossDigest() = default;

@@ -34,8 +34,8 @@ class Optimizer {
   [[nodiscard]] std::vector<NamedTensor> state() const;
   /// Takes what state() gave, on any device and in any order; tensors are copied, those of other
   /// parameters ignored.
-  /// Errors: InvalidArgument for one that is missing or has another shape or type; nothing is changed
-  /// then.
+  /// Errors: InvalidArgument for one that is missing or has another shape or type; nothing is
+  /// changed then.
   void set_state(const std::vector<NamedTensor>& state);
 
  private:

@@ -1,5 +1,5 @@
-/// Tensors in a file of the format safetensors: eight bytes with the length of a header, the header as
-/// JSON, then the bytes of the tensors one after the other. Any reader of the format opens it.
+/// Tensors in a file of the format safetensors: eight bytes with the length of a header, the header
+/// as JSON, then the bytes of the tensors one after the other. Any reader of the format opens it.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@
 namespace spillway::app {
 
 /// Writes the tensors, wherever they live, one after the other.
-/// Errors: IoError if it cannot be written; InvalidArgument for a name that is there twice or a type
-/// that the format has no word for.
+/// Errors: IoError if it cannot be written; InvalidArgument for a name that is there twice or a
+/// type that the format has no word for.
 FileStamp write_safetensors(const std::filesystem::path& path,
                             const std::vector<NamedTensor>& tensors);
 

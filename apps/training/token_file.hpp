@@ -12,8 +12,8 @@ namespace spillway::app {
 
 class TokenFile {
  public:
-  /// `format`: "text", "bin" (with the header of llm.c or, without one, of nanoGPT) or "auto", which
-  /// is bin if the file's name ends in .bin.
+  /// `format`: "text", "bin" (with the header of llm.c or, without one, of nanoGPT) or "auto",
+  /// which is bin if the file's name ends in .bin.
   /// Errors: IoError if the file cannot be read; ConfigError for a bin file that holds no 16-bit
   /// tokens, or not as many as its header says.
   TokenFile(const std::filesystem::path& path, const std::string& format);

@@ -27,8 +27,8 @@ namespace spillway {
 /// others. A key that is not there is nothing; one of another type or value is an error.
 ///
 /// Lifetime: the table outlives the reader.
-/// Errors: ConfigError "[operation] file:line:column: key ...", from every function. Line and column
-/// are left out where the table was not parsed but made.
+/// Errors: ConfigError "[operation] file:line:column: key ...", from every function. Line and
+/// column are left out where the table was not parsed but made.
 class TomlReader {
  public:
   /// `title`: how people know the table: "[limits]"; empty for the file itself.

@@ -28,7 +28,7 @@ class TemporaryFolder {
 
   /// A file in it with that text.
   std::filesystem::path write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path path = path_ / name;
+    std::filesystem::path path = path_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

@@ -119,12 +119,12 @@ TEST(Checkpoint, IsResumedUnderEverySplitAsIfNothingHadHappened) {
   std::vector<Optimizer> unbroken = split({0, 4});
   train(unbroken[0], 0, 5);
   for (const std::vector<int>& before :
-       std::vector<std::vector<int>>{{0, 4}, {0, 1, 4}, {0, 1, 2, 3, 4}}) {
+       std::vector<std::vector<int>>{{0, 4}, {0, 1, 4}, {0, 0, 2, 4}, {0, 1, 2, 3, 4}}) {
     std::vector<Optimizer> first = split(before);
     for (Optimizer& each : first) train(each, 0, 2);
     const Checkpoint checkpoint(save_all(folder.path(), 2, first));
     for (const std::vector<int>& after :
-         std::vector<std::vector<int>>{{0, 4}, {0, 3, 4}, {0, 2, 4}}) {
+         std::vector<std::vector<int>>{{0, 4}, {0, 3, 4}, {0, 2, 4, 4}}) {
       std::vector<NamedTensor> parameters;
       std::vector<NamedTensor> states;
       for (Optimizer& each : split(after, /*shift=*/0.5)) {
