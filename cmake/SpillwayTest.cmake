@@ -66,6 +66,7 @@ function(spillway_add_ranks_test name)
     set_tests_properties(${name}_${ranks} PROPERTIES
       LABELS "${folder};ranks;${arg_LABELS}"
       TIMEOUT ${arg_TIMEOUT}
+      PROCESSORS 2 # of ctest's jobs
       SKIP_RETURN_CODE 77
       ENVIRONMENT "${environment}")
   endforeach()

@@ -53,7 +53,7 @@ std::vector<ConfigKey> model_keys() {
        "The head uses the weights of the embedding", kResults},
       {"model", "dropout", NumberKey{of(&ModelConfig::dropout), 0, 0.99},
        "Share of values that dropout takes away", kResults},
-      {"model", "dtype", WordKey{SPILLWAY_KEY(model.dtype), {"float32", "bfloat16", "float64"}},
+      {"model", "dtype", WordKey{of(&ModelConfig::dtype), {"float32", "bfloat16", "float64"}},
        "Type of the weights", kResults},
   };
 }

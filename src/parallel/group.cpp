@@ -3,18 +3,13 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "mpi_plugin.hpp"
-#include "pending_state.hpp"
+#include "group_state.hpp"
 
 namespace spillway {
 namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
-
-constexpr int kLargestTag = 1 << 20;
 
 c10d::ReduceOp::RedOpType c10d_reduce(Reduce reduce) {
   switch (reduce) {
@@ -31,116 +26,6 @@ c10d::ReduceOp::RedOpType c10d_reduce(Reduce reduce) {
 }
 
 }  // namespace
-
-struct Group::State {
-  c10::intrusive_ptr<c10d::ProcessGroup> process_group;
-  std::vector<int> ranks;
-  std::string name;
-  std::chrono::milliseconds timeout{};
-  int rank = 0;
-  Backend cpu;   // Null if there is none for CPU tensors.
-  Backend cuda;  // Null unless it takes them without a way through host memory.
-  bool goes_on_alone = false;
-
-  [[nodiscard]] bool alone() const { return ranks.size() == 1; }
-  [[nodiscard]] int size() const { return static_cast<int>(ranks.size()); }
-
-  [[nodiscard]] std::string text() const {
-    std::string text = "group " + name + " (ranks";
-    for (const int member : ranks) text += ' ' + std::to_string(member);
-    return text + ')';
-  }
-
-  [[noreturn]] void refuse(const char* operation, const std::string& detail) const {
-    throw InvalidArgument(operation, text() + ": " + detail);
-  }
-
-  [[nodiscard]] const Backend& backend_for(const char* operation, const at::Tensor& tensor) const {
-    if (tensor.is_cuda() && cuda != nullptr) return cuda;
-    if (cpu == nullptr) {
-      refuse(operation, "the tensor is on " + tensor.device().str() +
-                            ", but the group is for CUDA tensors; move it, or make the group with "
-                            "a backend for the CPU as well");
-    }
-    return cpu;
-  }
-
-  /// What the backend works on instead of `tensor`.
-  [[nodiscard]] at::Tensor staged(const at::Tensor& tensor, const Backend& backend) const {
-    return tensor.is_cpu() || backend == cuda ? tensor : tensor.cpu();
-  }
-
-  void check_member(const char* operation, int member) const {
-    if (member < 0 || member >= size()) {
-      refuse(operation, "there is no group rank " + std::to_string(member) + "; they are 0 to " +
-                            std::to_string(size() - 1));
-    }
-  }
-
-  void check_peer(const char* operation, int peer, int tag) const {
-    check_member(operation, peer);
-    if (peer == rank) refuse(operation, "a rank cannot send to itself, nor receive from itself");
-    if (tag < 0 || tag > kLargestTag) {
-      refuse(operation, "the tag is " + std::to_string(tag) + "; it must be 0 to " +
-                            std::to_string(kLargestTag));
-    }
-  }
-
-  void check_written(const char* operation, const at::Tensor& tensor) const {
-    if (!tensor.defined()) refuse(operation, "there is no tensor");
-    if (!tensor.is_contiguous()) {
-      refuse(operation, "the tensor that is written to is not contiguous; pass a contiguous one");
-    }
-  }
-
-  /// Of `work` on `host`, which is `target` or stands for it.
-  [[nodiscard]] Pending pending(c10::intrusive_ptr<c10d::Work> work, const char* operation,
-                                std::vector<at::Tensor> tensors, const std::string& with,
-                                const at::Tensor& target, const at::Tensor& host) const {
-    auto state = std::make_unique<Pending::State>();
-    state->work = std::move(work);
-    state->tensors = std::move(tensors);
-    state->operation = operation;
-    state->where = text() + with;
-    state->timeout = timeout;
-    state->goes_on_alone = goes_on_alone || (host.defined() && host.is_cuda());
-    if (target.defined() && target.device() != host.device()) {
-      state->after = [target, host] { target.copy_(host); };
-    }
-    return Pending(std::move(state));
-  }
-};
-
-Group::Group(int world_rank)
-    : state_([&] {
-        auto state = std::make_shared<State>();
-        state->ranks = {world_rank};
-        state->name = "of one";
-        return state;
-      }()) {}
-
-Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int> world_ranks,
-             std::string name, std::chrono::milliseconds timeout) {
-  auto state = std::make_shared<State>();
-  state->process_group = std::move(process_group);
-  state->ranks = std::move(world_ranks);
-  state->name = std::move(name);
-  state->timeout = timeout;
-  if (state->process_group == nullptr) state->refuse("group", "there is no process group");
-  c10d::ProcessGroup& group = *state->process_group;
-  if (group.getSize() != state->size()) {
-    state->refuse("group", "the process group has " + std::to_string(group.getSize()) +
-                               " members; the ranks must be those of its members");
-  }
-  state->rank = group.getRank();
-  for (const c10::Device device : group.getDeviceTypes()) {
-    const Backend backend = group.getBackend(device.type());
-    if (device.is_cpu()) state->cpu = backend;
-    if (device.is_cuda() && backend->getBackendName() == "nccl") state->cuda = backend;
-  }
-  state->goes_on_alone = state->cpu != nullptr && state->cpu->getBackendName() == kMpiBackendName;
-  state_ = std::move(state);
-}
 
 int Group::rank() const noexcept { return state_->rank; }
 int Group::size() const noexcept { return state_->size(); }
@@ -180,10 +65,8 @@ Pending Group::broadcast_async(at::Tensor& tensor, int root) const {
   options.rootRank = root;
   auto work = backend->broadcast(tensors, options);
   const at::Tensor host = tensors[0];
-  return state_->pending(
-      std::move(work), "broadcast", std::move(tensors),
-      ", from rank " + std::to_string(state_->ranks[static_cast<std::size_t>(root)]),
-      tensor.detach(), host);
+  return state_->pending(std::move(work), "broadcast", std::move(tensors),
+                         ", from " + state_->member_text(root), tensor.detach(), host);
 }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor) const {
@@ -196,13 +79,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) const {
 
 Pending Group::all_gather_async(at::Tensor& output, const at::Tensor& tensor) const {
   state_->check_written("all_gather", output);
-  if (output.numel() != tensor.numel() * size() || output.dtype() != tensor.dtype()) {
-    state_->refuse("all_gather", "the output has " + std::to_string(output.numel()) +
-                                     " elements of " + std::string(output.dtype().name()) +
-                                     "; it must have " + std::to_string(tensor.numel()) + " x " +
-                                     std::to_string(size()) + " of " +
-                                     std::string(tensor.dtype().name()));
-  }
+  state_->check_parts("all_gather", "output", output, tensor);
   if (state_->alone()) {
     output.detach().view(-1).copy_(tensor.detach().reshape(-1));
     return {};
@@ -231,13 +108,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& input, Reduce reduce) const {
 Pending Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
                                     Reduce reduce) const {
   state_->check_written("reduce_scatter", output);
-  if (input.numel() != output.numel() * size() || output.dtype() != input.dtype()) {
-    state_->refuse("reduce_scatter", "the input has " + std::to_string(input.numel()) +
-                                         " elements of " + std::string(input.dtype().name()) +
-                                         "; it must have " + std::to_string(output.numel()) +
-                                         " x " + std::to_string(size()) + " of " +
-                                         std::string(output.dtype().name()));
-  }
+  state_->check_parts("reduce_scatter", "input", input, output);
   if (state_->alone()) {
     output.detach().view(-1).copy_(input.detach().reshape(-1));
     return {};
@@ -256,20 +127,8 @@ Pending Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
 
 at::Tensor Group::all_to_all(const at::Tensor& input, const std::vector<std::int64_t>& input_splits,
                              const std::vector<std::int64_t>& output_splits) const {
-  const auto total = [&](const std::vector<std::int64_t>& splits, const char* which) {
-    std::int64_t sum = 0;
-    for (const std::int64_t split : splits) {
-      if (split < 0) state_->refuse("all_to_all", "a split is negative; rows cannot be");
-      sum += split;
-    }
-    if (splits.size() != state_->ranks.size()) {
-      state_->refuse("all_to_all", std::string("there are ") + std::to_string(splits.size()) + ' ' +
-                                       which + " splits; one is wanted for each member");
-    }
-    return sum;
-  };
-  const std::int64_t rows_in = total(input_splits, "input");
-  const std::int64_t rows_out = total(output_splits, "output");
+  const std::int64_t rows_in = state_->checked_rows(input_splits, "input");
+  const std::int64_t rows_out = state_->checked_rows(output_splits, "output");
   if (input.dim() == 0 || input.size(0) != rows_in) {
     state_->refuse("all_to_all", "the input splits make up " + std::to_string(rows_in) +
                                      " rows, the input has " +
@@ -302,9 +161,7 @@ Pending Group::send(at::Tensor tensor, int peer, int tag) const {
   auto work = backend->send(tensors, peer, tag);
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "send", std::move(tensors),
-                         ", to rank " +
-                             std::to_string(state_->ranks[static_cast<std::size_t>(peer)]) +
-                             " with tag " + std::to_string(tag),
+                         ", to " + state_->member_text(peer) + " with tag " + std::to_string(tag),
                          {}, host);
 }
 
@@ -316,9 +173,7 @@ Pending Group::receive(at::Tensor tensor, int peer, int tag) const {
   auto work = backend->recv(tensors, peer, tag);
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "receive", std::move(tensors),
-                         ", from rank " +
-                             std::to_string(state_->ranks[static_cast<std::size_t>(peer)]) +
-                             " with tag " + std::to_string(tag),
+                         ", from " + state_->member_text(peer) + " with tag " + std::to_string(tag),
                          tensor.detach(), host);
 }
 

@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <exception>
 
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -66,7 +67,14 @@ class NcclWorld final : public World {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
-    for (const auto& group : groups_) c10d::unregister_process_group(group->getGroupName());
+    // Other ranks wait for one that is left by an exception, and would for ever.
+    if (std::uncaught_exceptions() > exceptions_ && size() > 1) {
+      abort("an exception leaves this rank");
+    }
+    for (const auto& group : groups_) {
+      c10d::unregister_process_group(group->getGroupName());
+      group->shutdown();
+    }
   }
 
   [[nodiscard]] int rank() const override { return address_.rank; }
@@ -100,6 +108,7 @@ class NcclWorld final : public World {
   c10::intrusive_ptr<c10d::Store> store_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups_;
   int made_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 void check_address(const NcclAddress& address) {

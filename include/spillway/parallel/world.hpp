@@ -7,12 +7,13 @@
 ///     ...
 ///   });
 ///
-/// Five kinds: one rank; MPI for CPU tensors; NCCL for CUDA tensors, started by MPI or by torchrun's
-/// variables; the groups of torch.distributed. See docs/parallel.md.
+/// Kinds: one rank; MPI, for mpirun and srun; NCCL, for CUDA tensors; the groups of
+/// torch.distributed. See docs/parallel.md.
 ///
 /// Lifetime: groups may be kept longer than the world but not used after it. The end of a world of
 ///           MPI is collective: it waits until every rank is there and then ends MPI, which cannot
-///           be started again in this process. While an exception unwinds it ends the job instead.
+///           be started again in this process. While an exception unwinds, the end of a world of MPI
+///           or NCCL ends the job instead.
 /// Threads:  one at a time, but abort() by any.
 #pragma once
 
@@ -112,6 +113,8 @@ using TorchAbort = std::function<void(const std::string& why)>;
                                                       const WorldOptions& options = {});
 
 /// MPI if mpirun or srun started this process with more than one rank, else one rank.
+/// Errors: as make_mpi_world(); InvalidArgument if torchrun started several ranks, which would all do
+/// the same work.
 [[nodiscard]] std::unique_ptr<World> detect_world(const WorldOptions& options = {});
 
 }  // namespace spillway

@@ -1,8 +1,7 @@
 // Reductions: each rank combines its share of the elements in the order of the ranks, and gives the
 // result to all. So the bits are the same everywhere, and do not depend on where shares begin.
 #include <cstring>
-
-#include <ATen/ops/empty.h>
+#include <memory>
 
 #include "backend.hpp"
 #include "reduce.hpp"
@@ -14,6 +13,14 @@ namespace {
 
 /// Up to here every rank combines everything itself: one journey instead of two.
 constexpr std::int64_t kSmall = 8192;
+
+/// Where the others' elements arrive. No tensor, so that sessions do not count it as the model's.
+/// The step that reads it holds it.
+using Landing = std::shared_ptr<char[]>;
+
+Landing make_landing(std::int64_t bytes) {
+  return std::make_shared_for_overwrite<char[]>(static_cast<std::size_t>(bytes));
+}
 
 }  // namespace
 
@@ -50,19 +57,18 @@ Backend::OperationRef Backend::start_reduce_scatter(const at::Tensor& output,
   }
   const std::int64_t count = output.numel();
   const auto bytes = static_cast<std::int64_t>(output.nbytes());
-  const at::Tensor arrived = at::empty({size_, count}, input.options());
-  const auto operation = collective("reduce_scatter", {output, input, arrived});
-  auto* const landing = static_cast<char*>(arrived.data_ptr());
+  const auto operation = collective("reduce_scatter", {output, input});
+  const Landing arrived = make_landing(size_ * bytes);
   const auto* const mine = static_cast<const char*>(input.data_ptr());
   std::vector<const void*> rows(static_cast<std::size_t>(size_), mine + rank_ * bytes);
   channel_->for_each_other([&](int peer) {
-    rows[static_cast<std::size_t>(peer)] = landing + peer * bytes;
-    operation->receive(landing + peer * bytes, bytes, peer);
+    char* const row = arrived.get() + peer * bytes;
+    rows[static_cast<std::size_t>(peer)] = row;
+    operation->receive(row, bytes, peer);
     operation->send(mine + peer * bytes, bytes, peer);
   });
-  operation->then([=, rows = std::move(rows), out = output.data_ptr()](Operation& /*self*/) {
-    reduce_rows(type, how, rows, out, count);
-  });
+  operation->then([=, held = arrived, rows = std::move(rows), out = output.data_ptr()](
+                      Operation& /*self*/) { reduce_rows(type, how, rows, out, count); });
   engine_->start(operation);
   return operation;
 }
@@ -82,19 +88,18 @@ Backend::OperationRef Backend::start_all_reduce(const at::Tensor& tensor,
   };
 
   const std::int64_t here = count_of(rank_);
-  const at::Tensor arrived = at::empty({size_, here}, tensor.options());
-  const auto operation = collective("all_reduce", {tensor, arrived});
-  auto* const landing = static_cast<char*>(arrived.data_ptr());
+  const auto operation = collective("all_reduce", {tensor});
+  const Landing arrived = make_landing(size_ * here * element);
   auto* const data = static_cast<char*>(tensor.data_ptr());
   char* const share = data + begin_of(rank_) * element;
   std::vector<const void*> rows(static_cast<std::size_t>(size_), share);
   channel_->for_each_other([&](int peer) {
-    char* const row = landing + peer * here * element;
+    char* const row = arrived.get() + peer * here * element;
     rows[static_cast<std::size_t>(peer)] = row;
     operation->receive(row, here * element, peer);
     operation->send(data + begin_of(peer) * element, count_of(peer) * element, peer);
   });
-  operation->then([=, channel = channel_, rows = std::move(rows)](Operation& self) {
+  operation->then([=, held = arrived, channel = channel_, rows = std::move(rows)](Operation& self) {
     reduce_rows(type, how, rows, share, here);
     if (small) return;
     channel->for_each_other([&](int peer) {
