@@ -140,6 +140,13 @@ void add_what_stays(PlannedChunk& chunk) {
   chunk.between_bytes = std::max<std::int64_t>(
       0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
   chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
+  if (chunk.model->chunk->later_bytes) {
+    for (int moment = 0; moment <= end; ++moment) {
+      const std::int64_t later = (*chunk.model->chunk->later_bytes)[place(moment)];
+      chunk.grown_bytes.push_back(moment > begins ? other(moment) - later : 0);
+    }
+    return;
+  }
   const std::vector<std::int64_t> lasting = lasting_from(chunk);
   // What a node of the graph adds, later passes make beside what is there, and then add to it.
   chunk.grown_bytes.assign(place(end) + 1, 0);

@@ -50,7 +50,7 @@ struct PlannedChunk {
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.
   std::int64_t lasting_bytes = 0;
-  /// By moment: the part of the latter that is there already.
+  /// By moment: by how much less a later pass has beside what is there already.
   std::vector<std::int64_t> grown_bytes;
 
   [[nodiscard]] std::span<const ItemEvent> events_at(int moment) const {

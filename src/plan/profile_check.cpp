@@ -32,6 +32,12 @@ class ChunkCheck {
     check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
                "buffer");
     if (!chunk_.timeline.empty()) check_timeline();
+    if (chunk_.later_bytes && chunk_.later_bytes->size() != chunk_.timeline.size()) {
+      refuse(
+          source_, JsonPath(path_, "later_bytes"),
+          "as many as moments in the timeline wanted: " + std::to_string(chunk_.timeline.size()) +
+              ", found " + std::to_string(chunk_.later_bytes->size()));
+    }
   }
 
  private:

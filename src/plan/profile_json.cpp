@@ -153,6 +153,7 @@ void describe(Fields& fields, Value& chunk) {
   fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("unpack_order", chunk.unpack_order);
   fields("timeline", chunk.timeline);
+  fields("later_bytes", chunk.later_bytes);
 }
 
 template <typename Fields, MaybeConst<LinkSpeed> Value>

@@ -1,6 +1,7 @@
 #include "spillway/plan/schedule.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,6 +18,11 @@ std::string name_of(const PassStep& step) {
 
 [[noreturn]] void refuse(const PassStep& step, const std::string& problem) {
   throw InvalidArgument("schedule", name_of(step) + " " + problem);
+}
+
+bool has_chunk(const Profile& profile, int number) {
+  return std::any_of(profile.chunks.begin(), profile.chunks.end(),
+                     [&](const ChunkProfile& chunk) { return chunk.chunk == number; });
 }
 
 }  // namespace
@@ -37,12 +43,23 @@ PassSchedule accumulate(const Profile& profile, int micro_batches) {
 }
 
 void require_valid(const PassSchedule& schedule, const Profile& profile) {
+  for (const PassStep& step : schedule) {
+    if (has_chunk(profile, step.chunk)) continue;
+    refuse(step, "is of a chunk that the profile does not have; record it first");
+  }
+  require_valid(schedule);
+}
+
+PassSchedule known_part(const PassSchedule& schedule, const Profile& profile) {
+  PassSchedule known;
+  std::copy_if(schedule.begin(), schedule.end(), std::back_inserter(known),
+               [&](const PassStep& step) { return has_chunk(profile, step.chunk); });
+  return known;
+}
+
+void require_valid(const PassSchedule& schedule) {
   std::map<std::pair<int, int>, int> passes;  // How many of its two steps were seen.
   for (const PassStep& step : schedule) {
-    const bool known =
-        std::any_of(profile.chunks.begin(), profile.chunks.end(),
-                    [&](const ChunkProfile& chunk) { return chunk.chunk == step.chunk; });
-    if (!known) refuse(step, "is of a chunk that the profile does not have; record it first");
     int& seen = passes[{step.chunk, step.micro_batch}];
     if (seen == (step.backward ? 2 : 1)) refuse(step, "comes twice; name each pass once");
     if (seen == 2) refuse(step, "comes after its backward; name each pass once");

@@ -38,8 +38,7 @@ void StepWalk::queue_next_pass() {
   for (std::size_t step = step_ + 1; step < schedule_.size(); ++step) {
     if (!schedule_[step].backward) continue;
     const int next = find_pass(schedule_[step]);
-    // The newest pass may still be running forward.
-    const bool waits = place(next) + 1 < passes_.size() && !passes_[place(next)].backward_begun;
+    const bool waits = place(next) < passes_.size() && !passes_[place(next)].backward_begun;
     if (waits) queue_reloads(next);
     return;
   }

@@ -57,12 +57,12 @@ class KeptBytes {
   int backward_;
 };
 
-/// The pass's own bytes beside saved buffers, by moment of the chunk; where the pass had no such
-/// moment, the chunk's.
-std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const RecordedPass& pass,
+}  // namespace
+
+std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const std::vector<Moment>& pass,
                                       Bytes granularity) {
   std::map<std::pair<MomentKind, int>, std::int64_t> bytes;
-  for (const Moment& moment : pass.moments) bytes[{moment.kind, moment.index}] = moment.other_bytes;
+  for (const Moment& moment : pass) bytes[{moment.kind, moment.index}] = moment.other_bytes;
   ChunkProfile same = chunk;
   std::vector<Moment> moments = chunk.timeline;
   std::vector<bool> found;
@@ -78,8 +78,6 @@ std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const RecordedP
   }
   return others;
 }
-
-}  // namespace
 
 std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
                               const std::vector<RecordedPass>& passes) {
@@ -104,7 +102,7 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
       return each.chunk == step.chunk && each.micro_batch == step.micro_batch;
     });
     if (pass == passes.end()) return 0;
-    const std::vector<std::int64_t> others = other_bytes(chunk, *pass, profile.granularity);
+    const std::vector<std::int64_t> others = other_bytes(chunk, pass->moments, profile.granularity);
     if (step.backward) in_flight -= own.between();
     const int first = step.backward ? own.backward_begins() : 0;
     const int end = step.backward ? static_cast<int>(others.size()) : own.backward_begins();

@@ -16,8 +16,13 @@ struct RecordedPass {
   std::vector<Moment> moments;
 };
 
-/// A profile has one pass of each chunk; how others differ (gradients are there already, and are
-/// added to) the simulator estimates. The most by which a recorded pass exceeds that estimate: so
+/// The bytes beside saved buffers that another pass of the chunk had, by the chunk's moments; where
+/// that pass had no such moment, the chunk's.
+[[nodiscard]] std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk,
+                                                    const std::vector<Moment>& pass,
+                                                    Bytes granularity);
+
+/// A profile has one or two passes of each chunk; others may differ. The most by which a recorded pass exceeds that estimate: so
 /// much of a budget is not the planner's. 0 for a profile without a timeline.
 [[nodiscard]] std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
                                             const std::vector<RecordedPass>& passes);

@@ -16,6 +16,12 @@ struct PassMoments {
   bool in_order = true;  // Nothing of its forward came after its backward had begun.
   std::optional<std::int64_t> tail_bytes;  // Seen since the last moment, before another pass's.
 
+  // Bytes beside saved buffers, which tell what is the pass's own where others are in flight:
+  std::optional<std::int64_t> before_forward;  // when its forward began,
+  std::optional<std::int64_t> left;   // as many more when another pass began before its backward,
+  std::int64_t before_backward = 0;   // when its backward began, less those;
+  std::optional<std::int64_t> after;  // as many more than that when another pass came behind it.
+
   /// One more of its sites is saved; whether it is the first.
   bool saved(int buffer) {
     if (sites.size() <= static_cast<std::size_t>(buffer)) {
@@ -26,5 +32,9 @@ struct PassMoments {
   /// ... is gone; whether it was the last.
   bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
 };
+
+/// The moments with the bytes that are the pass's own: without those that others had left, or had
+/// in flight, when its forward or its backward began.
+[[nodiscard]] std::vector<Moment> own_moments(const PassMoments& pass);
 
 }  // namespace spillway

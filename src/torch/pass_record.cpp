@@ -73,12 +73,28 @@ void PassRecord::let_go(int buffer, std::size_t moment) {
   chunk_.buffers[static_cast<std::size_t>(buffer)].let_go = static_cast<int>(moment);
 }
 
+void PassRecord::let_go_with_forward(const std::vector<Moment>& moments) {
+  const auto begins = std::find_if(moments.begin(), moments.end(), [](const Moment& moment) {
+    return moment.kind == MomentKind::kBackwardBegins;
+  });
+  const auto place = static_cast<int>(begins - moments.begin());
+  for (BufferProfile& buffer : chunk_.buffers) {
+    if (place > 0 && buffer.let_go == place) buffer.let_go = place - 1;
+  }
+}
+
 void PassRecord::begin_backward(const RecipeBook& book) {
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
     if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
       lasting_[id] = true;
   }
+}
+
+bool PassRecord::has_sizes_of(const ChunkProfile& other) const {
+  return std::equal(
+      chunk_.buffers.begin(), chunk_.buffers.end(), other.buffers.begin(), other.buffers.end(),
+      [](const BufferProfile& a, const BufferProfile& b) { return a.size == b.size; });
 }
 
 ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
@@ -93,7 +109,7 @@ ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
       chunk_.theoretical_peak += buffer.size;
     }
   }
-  return std::move(chunk_);
+  return std::exchange(chunk_, ChunkProfile());
 }
 
 void PassRecord::add_operators(int pass, const RecipeBook& book,

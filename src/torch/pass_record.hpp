@@ -31,13 +31,19 @@ class PassRecord {
   void fix(int buffer, FixedReason reason);
   /// From `moment` on only autograd holds it.
   void let_go(int buffer, std::size_t moment);
+  /// Other passes ran between its forward and its backward: what the model was seen to have let go
+  /// when backward began, it let go when forward was over.
+  void let_go_with_forward(const std::vector<Moment>& moments);
   /// How many calls had begun when the first tensor was saved.
   void first_save(int calls) { chunk_.calls_before_first_save = calls; }
 
   /// Looks which of the values that came from outside are still there.
   void begin_backward(const RecipeBook& book);
   [[nodiscard]] bool had_backward() const noexcept { return !chunk_.unpack_order.empty(); }
+  /// Nothing was saved, or it is finished.
   [[nodiscard]] bool empty() const noexcept { return chunk_.sites.empty(); }
+  /// Whether its buffers are as large as those of `other`, a pass of the same chunk.
+  [[nodiscard]] bool has_sizes_of(const ChunkProfile& other) const;
 
   /// The finished profile of this pass. `pass`: its number in the book; `places`: by call there;
   /// `moments`: with their times, up to the end; empty if the device could not tell them.

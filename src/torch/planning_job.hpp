@@ -21,7 +21,8 @@ class PlanningJob {
     Budget budget{Bytes(0)};
     Bytes room;                        ///< For an automatic budget.
     Bytes reserve;                     ///< Of the budget, to be left alone.
-    std::vector<RecordedPass> passes;  ///< Of the schedule; empty if the profile tells all.
+    PassSchedule recorded;             ///< The order of
+    std::vector<RecordedPass> passes;  ///< those of the record; empty if the profile tells all.
     PlannerOptions options;            ///< Its budget is filled in.
   };
   struct Answer {

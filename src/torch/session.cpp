@@ -9,6 +9,8 @@ namespace spillway {
 
 void Step::pass(int chunk, int micro_batch) { core_->begin_explicit_pass({chunk, micro_batch}); }
 
+void Step::backward() { core_->announce_backward(); }
+
 void Step::end() noexcept {
   if (core_ != nullptr) core_->end_step();
   core_ = nullptr;
@@ -34,8 +36,11 @@ void Session::register_fixed(const at::Tensor& tensor, FixedReason reason) {
   core_->register_fixed(tensor, reason);
 }
 
-Step Session::step() {
-  core_->begin_step();
+Step Session::step() { return step(PassSchedule()); }
+
+Step Session::step(const PassSchedule& schedule) {
+  require_valid(schedule);
+  core_->begin_step(schedule);
   return Step(core_);
 }
 

@@ -51,6 +51,7 @@ void SessionCore::begin_backward(Pass& pass) {
   if (in_step_ && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
     order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
+    follow(pass, true);
   }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
   if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
@@ -110,15 +111,10 @@ void SessionCore::take_from_window(const BufferRef& buffer) {
 }
 
 void SessionCore::queue_next_pass() {
-  if (backward_order_.empty()) return;
-  const auto here =
-      std::find(last_backward_order_.begin(), last_backward_order_.end(), backward_order_.back());
-  if (here == last_backward_order_.end() || here + 1 == last_backward_order_.end()) return;
+  const std::optional<PassKey> next = next_backward();
+  if (!next) return;
   for (const auto& pass : passes_) {
-    // The newest pass may still be running forward.
-    if (pass->key == *(here + 1) && !pass->backward_begun && pass != passes_.back()) {
-      queue_reloads(*pass);
-    }
+    if (pass->key == *next && !pass->backward_begun) queue_reloads(*pass);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "error_text.hpp"
 #include "link_speed.hpp"
 #include "session_core.hpp"
 #include "spillway/core/error.hpp"
@@ -20,16 +21,6 @@ constexpr double kSameTimes = 0.02;
 constexpr int kMostRefreshes = 3;
 /// How often a plan is made anew because its peak was above the budget.
 constexpr int kMostCorrections = 3;
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an unknown error";
-  }
-}
 
 double total_ns(const Profile& profile) {
   double total = 0;
@@ -51,21 +42,28 @@ std::optional<std::string> drift_of(const std::string& what, double measured, do
 
 }  // namespace
 
-void SessionCore::begin_budgeted_step() {
+void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
   if (job_ != nullptr && job_->done()) {
     const std::unique_ptr<PlanningJob> job = std::move(job_);
-    take_answer(job->answer());
+    if (job_schedule_ == schedule_) {
+      take_answer(job->answer());
+    } else {
+      keep_answer(job->answer());
+    }
   }
   std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
-  if (budgeting_.error) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
-  read_times(/*wait=*/false);
-  look_at_measured();
-  keep_within_budget();
-  if (budgeting_.drift.empty()) {
-    budgeting_.as_predicted = true;
-  } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
-    record_next_ = true;
+  if (!budgeting_.error) {
+    read_times(/*wait=*/false);
+    look_at_measured();
+    keep_within_budget();
+    if (budgeting_.drift.empty()) {
+      budgeting_.as_predicted = true;
+    } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
+      record_next_ = true;
+    }
+    turn_to(schedule);
   }
+  if (budgeting_.error) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
 }
 
 void SessionCore::keep_within_budget() {
@@ -92,7 +90,8 @@ void SessionCore::end_measuring() {
   if (options_.budget && proving_) budgeting_.proving_peak = peak;
   if (budgeting_.measuring) {
     step_time_.end();
-    budgeting_.measured_peak = peak;
+    // The plan knows nothing of passes that came in another order than was told.
+    if (follower_.knows() || follower_.schedule().empty()) budgeting_.measured_peak = peak;
   }
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
@@ -104,15 +103,23 @@ void SessionCore::end_measuring() {
 }
 
 void SessionCore::plan_for_record(PassSchedule schedule) {
-  schedule_ = std::move(schedule);
+  recorded_schedule_ = std::move(schedule);
   recorded_passes_.clear();
   for (const auto& pass : passes_) {
     const bool there = pass->moments->backward && pass->moments->in_order;
-    if (!there || schedule_.size() <= 2) continue;
+    if (!there || recorded_schedule_.size() <= 2) continue;
     recorded_passes_.push_back({pass->key.chunk, pass->number, pass->moments->list});
   }
-  budgeting_.waiting = true;
+  schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
+  kept_plans_.clear();
   budgeting_.refreshed = 0;
+  wait_for_plan();
+  start_planning();
+}
+
+void SessionCore::wait_for_plan() {
+  budgeting_.waiting = true;
+  budgeting_.problem.clear();
   Rules everything;
   everything.rules.emplace_back().action.kind = ActionKind::kOffload;
   Plan plan = make_plan(*profile_, everything);
@@ -122,7 +129,6 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
     }
   }
   adopt_plan(std::move(plan));
-  start_planning();
 }
 
 void SessionCore::start_planning() {
@@ -136,9 +142,11 @@ void SessionCore::start_planning() {
   Limits& limits = question.options.rules.limits;
   limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
   question.options.schedule = schedule_;
+  question.recorded = recorded_schedule_;
   question.passes = recorded_passes_;
   question.options.time_limit = options_.planning_time;
   forget_planning();
+  job_schedule_ = schedule_;
   if (options_.plan_in_background) {
     job_ = std::make_unique<PlanningJob>(std::move(question));
   } else {

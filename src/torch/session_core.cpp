@@ -185,9 +185,11 @@ void SessionCore::begin_explicit_pass(PassKey key) {
 
 void SessionCore::begin_pass(PassKey key) {
   copy_what_stayed();  // Another forward comes first.
+  backward_announced_ = false;
   auto pass = std::make_shared<Pass>();
   pass->key = key;
   pass->number = static_cast<int>(passes_.size());
+  follow(*pass, false);
   pass->book = book_;
   if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
   if (recording_) {
@@ -195,9 +197,7 @@ void SessionCore::begin_pass(PassKey key) {
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
-    for (const auto& [of, tail] : last_tails_) {
-      if (of == key) pass->tail = tail;
-    }
+    pass->tail = expected_tail(key);
   } else if (plan_ != nullptr) {
     record_next_ = true;
     count_fallback("a chunk that was not recorded");

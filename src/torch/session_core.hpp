@@ -13,6 +13,7 @@
 #include "planning_job.hpp"
 #include "proof.hpp"
 #include "replay.hpp"
+#include "schedule_follower.hpp"
 #include "session_mutex.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
@@ -43,9 +44,11 @@ class SessionCore final : public Interceptor,
 
   void register_fixed(const at::Tensor& tensor, FixedReason reason);
 
-  void begin_step();
+  /// An empty schedule: nobody knows.
+  void begin_step(const PassSchedule& schedule);
   void end_step() noexcept;
   void begin_explicit_pass(PassKey key);
+  void announce_backward();
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
   void use_plan(Plan plan);
@@ -89,6 +92,16 @@ class SessionCore final : public Interceptor,
   struct ReloadItem {
     WeakBuffer buffer;
     Bytes bytes;
+  };
+
+  /// What is planned for a schedule that is not this step's.
+  struct KeptPlan {
+    PassSchedule schedule;
+    std::shared_ptr<const Plan> plan;  // Null: none fits,
+    std::string problem;               // for this reason,
+    std::exception_ptr error;          // which nobody was told yet, if it is there.
+    bool proved = false;
+    std::vector<std::string> demoted;
   };
 
   // Forward.
@@ -157,10 +170,11 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
 
   // A budget.
-  void begin_budgeted_step();
+  void begin_budgeted_step(const PassSchedule& schedule);
   void begin_measuring();
   void end_measuring();
   void plan_for_record(PassSchedule schedule);
+  void wait_for_plan();
   void start_planning();
   void forget_planning();
   void take_answer(const PlanningJob::Answer& answer);
@@ -172,9 +186,22 @@ class SessionCore final : public Interceptor,
   void look_at_measured() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
+  // A schedule.
+  void follow(const Pass& pass, bool backward);
+  [[nodiscard]] std::optional<PassKey> next_backward() const;
+  [[nodiscard]] PassTail expected_tail(PassKey key) const;
+  /// Goes over to the plan for `schedule`, if that is not the one planned for.
+  void turn_to(const PassSchedule& schedule);
+  void keep_plan();
+  void keep_answer(const PlanningJob::Answer& answer);
+  void keep(KeptPlan plan);
+  [[nodiscard]] bool take_kept_plan();
+
   // Between steps.
   [[nodiscard]] PassSchedule recorded_schedule(const std::set<int>& chunks) const;
   void finish_recording();
+  /// Adds what a later pass had beside saved buffers, if there was one of the same sizes.
+  void add_later_pass(ChunkProfile& chunk, Bytes granularity) const;
   void adopt_plan(Plan plan);
   void finish_proof();
   void lay_out();
@@ -214,6 +241,8 @@ class SessionCore final : public Interceptor,
   SessionMutex replay_mutex_;                  // Taken before mutex_.
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
   bool explicit_passes_ = false;
+  ScheduleFollower follower_;
+  bool backward_announced_ = false;  // Since the last forward began.
   std::vector<PassKey> backward_order_;       // Of this step,
   std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
 
@@ -277,9 +306,12 @@ class SessionCore final : public Interceptor,
   Bytes step_start_;                                           // Allocated then.
   std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.
   std::vector<RecordedPass> recorded_passes_;  // Of the record, if there were several.
-  PassSchedule schedule_;                      // Of the record.
-  std::vector<TimedPass> timed_passes_;        // Not read yet.
+  PassSchedule schedule_;                      // That plan_ is, or will be, made for.
+  PassSchedule recorded_schedule_;
+  std::vector<TimedPass> timed_passes_;  // Not read yet.
+  std::vector<KeptPlan> kept_plans_;     // For other schedules than schedule_; the oldest first.
   std::unique_ptr<PlanningJob> job_;
+  PassSchedule job_schedule_;
   std::vector<std::unique_ptr<PlanningJob>> old_jobs_;  // Whose answers nobody wants.
 };
 

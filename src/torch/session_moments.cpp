@@ -28,7 +28,8 @@ void SessionCore::note_site(const std::shared_ptr<Pass>& pass, int id, const at:
 
 void SessionCore::note_call(Pass& pass, MomentKind kind, int call) {
   // What a caller computes when the backward of his last pass has begun belongs to no forward.
-  if (pass.moments != nullptr && !pass.backward_begun) clock_.moment(pass.moments, kind, call);
+  const bool forward = !pass.backward_begun && !backward_announced_;
+  if (pass.moments != nullptr && forward) clock_.moment(pass.moments, kind, call);
 }
 
 void SessionCore::note_gone(Pass& pass, int id) {

@@ -23,7 +23,8 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   count_call(pass, book_->call(id));
   if (traits.writes_any) keep_before_write(book_->call(id));
   running_calls_.push_back(id);
-  if (recording_) places_.push_back({Scope::current(), !pass.backward_begun});
+  const bool forward = !pass.backward_begun && !backward_announced_;
+  if (recording_) places_.push_back({Scope::current(), forward});
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;
 }

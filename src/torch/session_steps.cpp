@@ -22,7 +22,7 @@ at::ScalarType dtype_named(const std::string& name) {
 
 }  // namespace
 
-void SessionCore::begin_step() {
+void SessionCore::begin_step(const PassSchedule& schedule) {
   if (current_interceptor() != nullptr) {
     throw InvalidArgument("step", current_interceptor() == this
                                       ? "this session's step has not ended; end it first"
@@ -35,13 +35,15 @@ void SessionCore::begin_step() {
                           "this session is within a step on another thread; use one session a "
                           "thread");
   }
-  if (options_.budget) begin_budgeted_step();
+  if (options_.budget) begin_budgeted_step(schedule);
+  follower_.begin(schedule);
   in_step_ = true;
   thread_ = std::this_thread::get_id();
   recording_ = std::exchange(record_next_, false);
   passes_.clear();
   order_.clear();
   explicit_passes_ = false;
+  backward_announced_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
   last_tails_ = std::exchange(tails_, {});
   step_ = StepCounts{};
@@ -73,6 +75,7 @@ void SessionCore::end_step() noexcept {
   in_step_ = false;
   if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
   ++steps_;
+  if (!follower_.ends()) count_fallback("the step ended before its schedule did");
   waits_.end_step();
   step_.device_peak = device_->peak();
   if (clock_.running()) {
@@ -131,7 +134,8 @@ void SessionCore::finish_recording() {
       continue;
     }
     std::vector<Moment> moments;
-    if (!clock_.failed() && pass->moments->in_order) moments = pass->moments->list;
+    if (!clock_.failed() && pass->moments->in_order) moments = own_moments(*pass->moments);
+    if (pass->moments->left) pass->record->let_go_with_forward(moments);
     profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
                                                   std::move(moments), profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
@@ -140,6 +144,7 @@ void SessionCore::finish_recording() {
     record_next_ = true;  // Nothing was trained in this step.
     return;
   }
+  for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);
   profile_ = std::make_shared<const Profile>(std::move(profile));
@@ -149,6 +154,21 @@ void SessionCore::finish_recording() {
   }
   if (options_.budget && !options_.plan) return plan_for_record(recorded_schedule(chunks));
   adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
+}
+
+void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
+  if (chunk.timeline.empty()) return;
+  const Pass* first = nullptr;  // The one that the profile is of, if it made the gradients.
+  for (const auto& [pass, backward] : order_) {
+    if (!backward || pass->key.chunk != chunk.chunk || !pass->moments->in_order) continue;
+    if (first == nullptr) {
+      if (!pass->record->empty()) return;
+      first = pass.get();
+    } else if (pass->record->has_sizes_of(chunk)) {
+      chunk.later_bytes = other_bytes(chunk, own_moments(*pass->moments), granularity);
+      return;
+    }
+  }
 }
 
 PassSchedule SessionCore::recorded_schedule(const std::set<int>& chunks) const {

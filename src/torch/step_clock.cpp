@@ -22,6 +22,8 @@ void StepClock::start(StorageWatch* watch) {
   given_ = 0;
   last_.reset();
   bytes_.reset();
+  bytes_now_ = 0;
+  lowest_ = 0;
   at_start_ = device_->allocated();
   peak_ = at_start_;
   running_ = true;
@@ -43,6 +45,7 @@ void StepClock::pause() noexcept {
     peak_ = std::max(peak_, most);
     measure(signed_count(most) - signed_count(at_start_) - watch_->bytes());
     bytes_now_ = signed_count(device_->allocated()) - signed_count(at_start_) - watch_->bytes();
+    lowest_ = std::min(lowest_, bytes_now_);
   } catch (const std::exception&) {
     failed_ = true;  // Whoever uses the device is told.
   }
@@ -72,8 +75,23 @@ bool StepClock::give_to(const std::shared_ptr<PassMoments>& pass) {
   return any;
 }
 
+// What comes and goes between two passes is nobody's: the least of it is what they begin with.
+void StepClock::find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind kind) {
+  if (last_ != nullptr && last_ != pass) {
+    if (last_->backward) {
+      last_->after = lowest_ - last_->before_backward;
+    } else if (!last_->left) {
+      last_->left = lowest_ - last_->before_forward.value_or(0);
+    }
+  }
+  if (!pass->before_forward) pass->before_forward = lowest_;
+  if (kind != MomentKind::kBackwardBegins) return;
+  pass->before_backward = pass->left ? lowest_ - *pass->left : *pass->before_forward;
+}
+
 void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind, int index) {
   if (!running_) return;
+  find_bases(pass, kind);
   // The pass before is over, as far as anybody knows.
   if (last_ != nullptr && last_ != pass && last_->backward && give_to(last_)) {
     last_->tail_bytes = std::max(last_->tail_bytes.value_or(*bytes_), *bytes_);
@@ -85,6 +103,7 @@ void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind
   if (kind == MomentKind::kBackwardBegins) pass->backward = true;
   pass->list.push_back({kind, index, 0, watch_ == nullptr ? 0 : bytes});
   last_ = pass;
+  lowest_ = bytes_now_;
 }
 
 void StepClock::stop() noexcept {
@@ -98,6 +117,21 @@ void StepClock::stop() noexcept {
 void StepClock::end_of(PassMoments& pass) {
   const std::int64_t before = pass.list.empty() ? 0 : pass.list.back().other_bytes;
   pass.list.push_back({MomentKind::kEnd, -1, 0, pass.tail_bytes.value_or(before)});
+}
+
+std::vector<Moment> own_moments(const PassMoments& pass) {
+  std::vector<Moment> own = pass.list;
+  std::int64_t base = pass.before_forward.value_or(0);
+  for (Moment& moment : own) {
+    if (moment.kind == MomentKind::kBackwardBegins) base = pass.before_backward;
+    moment.other_bytes -= base;
+    // What it has while others run, and in the end, is what was there when those began.
+    if (moment.kind == MomentKind::kBackwardBegins && pass.left) moment.other_bytes = *pass.left;
+    if (moment.kind == MomentKind::kEnd && pass.after) {
+      moment.other_bytes = std::min(moment.other_bytes, *pass.after);
+    }
+  }
+  return own;
 }
 
 void StepClock::resolve() {

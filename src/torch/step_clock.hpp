@@ -71,6 +71,7 @@ class StepClock {
   };
 
   void measure(std::int64_t bytes);
+  void find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind kind);
   [[nodiscard]] bool give_to(const std::shared_ptr<PassMoments>& pass);
 
   TorchDevice* device_;
@@ -87,7 +88,8 @@ class StepClock {
   Bytes at_start_;
   Bytes peak_;
   std::optional<std::int64_t> bytes_;  // The most beside saved buffers since the last moment,
-  std::int64_t bytes_now_ = 0;         // and at the last pause.
+  std::int64_t bytes_now_ = 0;         // and at the last pause,
+  std::int64_t lowest_ = 0;            // and the least at a pause since the last moment.
 };
 
 }  // namespace spillway

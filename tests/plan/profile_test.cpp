@@ -245,6 +245,21 @@ TEST(ProfileJson, RefusesColumnsThatDoNotFitTogether) {
             "\"drop\"?");
 }
 
+TEST(ProfileJson, GivesBackWhatALaterPassHad) {
+  Profile profile = profile_with_a_timeline();
+  profile.chunks[0].later_bytes = {1, 2, 3, 4, 5, 6, 7, -8};
+  const std::string text = to_json(profile);
+  EXPECT_EQ(profile_from_json(text, "p.json"), profile);
+  EXPECT_THAT(text, ::testing::HasSubstr("\"later_bytes\""));
+  EXPECT_THAT(to_json(profile_with_a_timeline()),
+              ::testing::Not(::testing::HasSubstr("later_bytes")));
+  profile.chunks[0].later_bytes->pop_back();
+  EXPECT_EQ(
+      error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+      "[profile] p.json: chunks[0].later_bytes: as many as moments in the timeline wanted: 8, "
+      "found 7");
+}
+
 TEST(ProfileJson, TakesTwoBuffersThatHoldTheSameValue) {
   Profile profile = transformer_profile({.layers = 1});
   profile.chunks[0].values[4].buffer = -1;

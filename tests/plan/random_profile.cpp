@@ -95,6 +95,12 @@ void add_timeline(std::mt19937_64& random, ChunkProfile& chunk) {
   some(MomentKind::kUnpack, chunk.unpack_order.size());
   some(MomentKind::kDrop, chunk.buffers.size());
   add(MomentKind::kEnd, -1);
+  if (random() % 2 == 0) {
+    chunk.later_bytes.emplace();
+    while (chunk.later_bytes->size() < chunk.timeline.size()) {
+      chunk.later_bytes->push_back(random_number(random, -9));
+    }
+  }
   for (BufferProfile& buffer : chunk.buffers) {
     if (random() % 2 == 0) buffer.let_go = below(random, chunk.timeline.size());
   }

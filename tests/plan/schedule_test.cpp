@@ -40,6 +40,14 @@ TEST(Schedule, IsValidWithPassesInFlight) {
   EXPECT_EQ(problem_of(accumulate(profile_of_chunks(3), 4), 3), "none");
 }
 
+TEST(Schedule, IsValidByItselfWhateverTheProfileHas) {
+  const PassSchedule schedule = {{0, 0, false}, {7, 0, false}, {7, 0, true}, {0, 0, true}};
+  EXPECT_NO_THROW(require_valid(schedule));
+  EXPECT_THROW(require_valid(PassSchedule{{7, 0, true}}), InvalidArgument);
+  EXPECT_EQ(known_part(schedule, profile_of_chunks(1)),
+            (PassSchedule{{0, 0, false}, {0, 0, true}}));
+}
+
 TEST(Schedule, IsRefusedWithTheStepThatIsWrong) {
   EXPECT_THAT(problem_of({{1, 0, false}, {1, 0, true}}, 1),
               HasSubstr("the forward of chunk 1 on micro-batch 0 is of a chunk that the profile "

@@ -1,5 +1,7 @@
 #include "spillway/plan/simulate.hpp"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -192,6 +194,38 @@ TEST(Simulate, RunsPassesInFlight) {
                         transfer.reloaded_in.micro_batch != transfer.pass.micro_batch);
   }
   EXPECT_TRUE(across) << "the next pass's buffers are reloaded while this one's backward runs";
+}
+
+/// One pass in flight beside the one whose backward runs, as on the last stage but one.
+TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
+  const Profile profile = row_of_calls(4, 1);
+  SimulateOptions options;
+  options.schedule = {{0, 0, false}, {0, 1, false}, {0, 0, true},
+                      {0, 2, false}, {0, 1, true},  {0, 2, true}};
+  options.trace = true;
+  Plan plan = plan_by(profile, kOffload);
+  plan.limits.in_flight = Bytes(kSize);
+  plan.limits.ahead = Bytes(2 * kSize);
+  bool ahead = false;
+  for (const SimulatedTransfer& transfer : simulate(profile, plan, options).transfers) {
+    ahead = ahead || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
+                      transfer.reloaded_in.micro_batch == 0);
+  }
+  EXPECT_TRUE(ahead);
+}
+
+TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
+  Profile profile = row_of_calls(2, 1);
+  ChunkProfile& chunk = profile.chunks[0];
+  chunk.timeline.back().other_bytes = 5;  // A gradient that stays.
+  SimulateOptions options;
+  options.schedule = accumulate(profile, 2);
+  EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5));
+  chunk.later_bytes.emplace(chunk.timeline.size(), 0);
+  const auto unpack = std::find_if(chunk.timeline.begin(), chunk.timeline.end(),
+                                   [](const auto& m) { return m.kind == MomentKind::kUnpack; });
+  (*chunk.later_bytes)[static_cast<std::size_t>(unpack - chunk.timeline.begin())] = 7;
+  EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5 + 7));
 }
 
 TEST(Simulate, KeepsALargeModelWithinItsBudgets) {

@@ -155,7 +155,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   }
   std::vector<at::Tensor> with;
   for (int i = 0; i < 3; ++i) {
-    core->begin_step();
+    core->begin_step({});
     const auto values = testing::train(managed, nullptr, 1, [&](Step*, int) {
       at::manual_seed(100 + static_cast<std::uint64_t>(i));
       return plain_step(managed, nullptr, i);

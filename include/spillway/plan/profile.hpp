@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -169,7 +170,8 @@ struct Moment {
   std::int64_t compute_ns = 0;
   /// The most that was allocated, beside the storages of saved buffers that is_step_memory() says
   /// count and that were there all the while, above what was allocated when the step began: values
-  /// that nobody saved, workspaces, gradients. May be negative, where something from before was
+  /// that nobody saved, workspaces, gradients. Without what other passes had left or in flight when
+  /// the pass's forward, or its backward, began. May be negative, where something from before was
   /// saved or freed. 0 where the device counts nothing.
   std::int64_t other_bytes = 0;
 
@@ -189,6 +191,9 @@ struct ChunkProfile {
   int calls_before_first_save = 0;
   std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
   std::vector<Moment> timeline;   ///< In order; empty in profiles without times.
+  /// By moment: Moment::other_bytes of a pass that comes later in its step and adds to gradients
+  /// that are there already, which are not counted. Not there: nobody recorded such a pass.
+  std::optional<std::vector<std::int64_t>> later_bytes;
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
   Bytes theoretical_peak;  ///< Of saved buffers, if everything were kept.

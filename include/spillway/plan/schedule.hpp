@@ -24,8 +24,14 @@ using PassSchedule = std::vector<PassStep>;
 /// `micro_batches` of them one after another, each with its backward: gradient accumulation.
 [[nodiscard]] PassSchedule accumulate(const Profile& profile, int micro_batches);
 
-/// Errors: InvalidArgument if a pass is of a chunk the profile does not have, or has its backward
-/// before its forward, or one of them twice or not at all.
+/// Errors: InvalidArgument if a pass has its backward before its forward, or one of them twice or
+/// not at all.
+void require_valid(const PassSchedule& schedule);
+
+/// Errors: also if a pass is of a chunk the profile does not have.
 void require_valid(const PassSchedule& schedule, const Profile& profile);
+
+/// The steps of those chunks that the profile has, in order.
+[[nodiscard]] PassSchedule known_part(const PassSchedule& schedule, const Profile& profile);
 
 }  // namespace spillway

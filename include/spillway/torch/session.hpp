@@ -40,6 +40,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
+#include "spillway/plan/schedule.hpp"
 #include "spillway/torch/budget.hpp"
 #include "spillway/torch/session_report.hpp"
 
@@ -99,9 +100,14 @@ struct SessionOptions {
 class Step {
  public:
   /// Names the pass that runs until the next call of pass(): the forward of one model chunk on one
-  /// micro-batch. Without it every forward that follows a backward is the next micro-batch of chunk
-  /// 0. Backward needs no call: saved buffers know their pass.
+  /// micro-batch. What is allocated from now on is taken for the pass's own. Without it every forward that follows a backward is the next micro-batch of chunk
+  /// 0. Saved buffers know their pass, so backward needs no call.
   void pass(int chunk, int micro_batch);
+
+  /// Says that a backward comes next, before its gradient is received or made: what is computed
+  /// until the next pass() belongs to no forward. Nothing depends on it but how exactly a recording
+  /// step can tell whose memory is whose, which matters with several passes in flight.
+  void backward();
 
   /// Ends the step early; the destructor does nothing then.
   void end() noexcept;
@@ -147,6 +153,21 @@ class Session {
   /// PlanInfeasible and whatever else the planner says of a budget, once: no step has begun then,
   /// and from the next call on everything is offloaded.
   [[nodiscard]] Step step();
+  /// The same, and tells in which order this rank's passes will run, as a pipeline does
+  /// (spillway/pipeline/schedule.hpp: passes_of()). Call Step::pass() at the beginning of each
+  /// forward, before what it starts from is received or made. What it is good for:
+  /// - reloads run ahead for the backward that comes next, from the first step on;
+  /// - the last buffers of a pass whose backward follows at once stay, and those of others leave at
+  ///   once;
+  /// - with a budget the plan is made for this very order: its passes in flight in warm-up, steady
+  ///   state and cool-down, the same decision for all micro-batches of a chunk. For another order
+  ///   than before, such as another number of micro-batches, another plan is made, and the last few
+  ///   are remembered; until it is ready everything is offloaded.
+  /// A step whose passes come in another order goes on as if nothing had been told; the report
+  /// counts it.
+  /// Errors: also InvalidArgument for a schedule that has a pass without its forward or backward,
+  /// or one of them twice, or the backward first.
+  [[nodiscard]] Step step(const PassSchedule& schedule);
 
   /// The next step records anew.
   void record_next_step();

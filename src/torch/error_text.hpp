@@ -1,0 +1,19 @@
+/// What an error that was caught says; internal.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace spillway {
+
+[[nodiscard]] inline std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+}  // namespace spillway
