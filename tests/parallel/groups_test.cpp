@@ -1,4 +1,4 @@
-// The groups of MPI, by themselves and as torch.distributed's would be found. Runs as several ranks.
+// The groups of MPI, by themselves and found by their names. Runs as several ranks.
 #include <array>
 #include <cstdlib>
 #include <filesystem>
