@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -157,20 +158,24 @@ std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start, const World
   NcclAddress address;
   address.rank = start->rank();
   address.size = start->size();
-  c10::intrusive_ptr<c10d::TCPStore> store;
   Place here;
   ::gethostname(here.host.data(), here.host.size() - 1);
-  if (address.rank == 0) {
-    // Port 0: the system chooses one that is free.
-    store = make_store(here.host.data(), 0, true, address.size, options.timeout);
-    here.port = store->getPort();
-  }
-  const std::vector<Place> places = exchange(everyone, here);
+  std::vector<Place> places = exchange(everyone, here);
   for (int rank = 0; rank < address.rank; ++rank) {
     if (places[static_cast<std::size_t>(rank)].host == here.host) ++address.local_rank;
   }
   check_address(address);
-  address.host = places[0].host.data();
+  // A machine does not always find itself by its name.
+  const bool one_machine = std::all_of(places.begin(), places.end(),
+                                       [&](const Place& each) { return each.host == here.host; });
+  address.host = one_machine ? "localhost" : places[0].host.data();
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  if (address.rank == 0) {
+    // Port 0: the system chooses one that is free.
+    store = make_store(address.host, 0, true, address.size, options.timeout);
+    here.port = store->getPort();
+  }
+  places = exchange(everyone, here);
   address.port = places[0].port;
   if (store == nullptr) {
     store = make_store(address.host, address.port, false, address.size, options.timeout);

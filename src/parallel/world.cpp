@@ -45,7 +45,17 @@ void run_guarded(World& world, const std::function<void()>& body) {
 }
 
 std::unique_ptr<World> detect_world(const WorldOptions& options) {
-  if (started_by_mpi() > 1) return make_mpi_world(options);
+  if (const int started = started_by_mpi(); started > 1) {
+    auto world = make_mpi_world(options);
+    const int found = world->size();
+    if (found == started) return world;
+    world.reset();  // Before the throw, which it would take for the reason to end the job.
+    throw CommunicationError(
+        "world", std::to_string(started) + " ranks were started, but MPI sees " +
+                     std::to_string(found) +
+                     "; what started them belongs to another MPI than libspillway_mpi.so: use the "
+                     "mpirun of that MPI, or srun with --mpi=pmix");
+  }
   if (started_by_mpi() == 0 && number_in("WORLD_SIZE") > 1 && is_set("RANK") &&
       is_set("MASTER_ADDR")) {
     // As single ranks they would all do the same work and overwrite each other's files.

@@ -147,6 +147,14 @@ class Faults(unittest.TestCase):
     def test_a_rank_that_exits_without_a_word(self):
         self.ends(self.start("exit", 2), r"exit|without (first )?calling|abnormally|improper")
 
+    def test_ranks_that_another_mpi_started(self):
+        # As mpiexec of MPICH would start one of four; Open MPI sees a process that nobody started.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI"))}
+        result = subprocess.run([str(BIN / "tests/failing_ranks"), "none", "0"], env={**environment, "PMI_SIZE": "4"},
+                                capture_output=True, text=True, timeout=LIMIT, check=False)  # fmt: skip
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("[world] 4 ranks were started, but MPI sees 1; what started them belongs to another", result.stderr)
+
     def test_mpirun_is_killed(self):
         job = self.start("wait", 0)
         os.kill(job.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-// The groups of MPI, by themselves and as torch.distributed's would be found. Runs as several ranks.
+// The groups of MPI, by themselves and found by their names. Runs as several ranks.
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -132,43 +132,60 @@ TEST(MpiGroup, IsDoneWithoutAnyoneWaiting) {
   all.barrier();
 }
 
+/// A file that all members see, for what must not go through MPI.
+class SharedFile {
+ public:
+  explicit SharedFile(const Group& group) : rank_(group.rank()) {
+    if (rank_ == 0) ::close(::mkstemp(name_.data()));
+    at::Tensor text = at::from_blob(name_.data(), {static_cast<std::int64_t>(name_.size())},
+                                    at::TensorOptions(at::kByte));
+    group.broadcast(text, 0);
+    file_ = ::open(name_.data(), O_WRONLY | O_APPEND);
+  }
+  SharedFile(const SharedFile&) = delete;
+  SharedFile& operator=(const SharedFile&) = delete;
+  ~SharedFile() {
+    ::close(file_);
+    if (rank_ == 0) std::filesystem::remove(name_.data());
+  }
+
+  void add_a_byte() const { ASSERT_EQ(::write(file_, "x", 1), 1); }
+  [[nodiscard]] int bytes() const {
+    return static_cast<int>(std::filesystem::file_size(name_.data()));
+  }
+
+ private:
+  int rank_;
+  std::array<char, 40> name_{"/tmp/spillway_groups_test_XXXXXX"};
+  int file_ = -1;
+};
+
 TEST(MpiGroup, GoesOnBesideComputation) {
   const Group all = ranks().everyone();
-  if (all.size() == 1) GTEST_SKIP() << "skipped: one rank";
-  // Rank 0 starts an all-reduce and does nothing for it until the others have told that theirs is
-  // through, by another group and thus in no order with this one.
-  const Group other = ranks().group("other", {everyone()});
+  const SharedFile file(all);
   at::Tensor tensor = at::full({30000}, 1, at::kFloat);
-  at::Tensor told = at::full({1}, 1, at::kInt);
   if (all.rank() == 0) {
+    // Does nothing for its all-reduce until those of all others are through.
     Pending pending = all.all_reduce_async(tensor);
-    other.all_reduce(told);
+    while (file.bytes() < all.size() - 1) std::this_thread::yield();
     pending.wait();
   } else {
     all.all_reduce(tensor);
-    other.all_reduce(told);
+    file.add_a_byte();
   }
   EXPECT_EQ(tensor[0].item<int>(), all.size());
+  all.barrier();
 }
 
 TEST(MpiGroup, BarrierWaitsForEveryone) {
   const Group all = ranks().everyone();
-  // Every rank adds a byte to a file before the barrier.
-  std::array<char, 32> name{"/tmp/spillway_barrier_XXXXXX"};
-  if (all.rank() == 0) ::close(::mkstemp(name.data()));
-  at::Tensor text = at::from_blob(name.data(), {static_cast<std::int64_t>(name.size())}, at::kByte);
-  all.broadcast(text, 0);
-  const int file = ::open(name.data(), O_WRONLY | O_APPEND);
-  ASSERT_GE(file, 0);
+  const SharedFile file(all);
   for (int round = 1; round <= 20; ++round) {
-    ASSERT_EQ(::write(file, "x", 1), 1);
+    file.add_a_byte();
     all.barrier();
-    EXPECT_GE(std::filesystem::file_size(name.data()),
-              static_cast<std::size_t>(round * all.size()));
+    EXPECT_GE(file.bytes(), round * all.size());
   }
   all.barrier();
-  ::close(file);
-  if (all.rank() == 0) std::filesystem::remove(name.data());
 }
 
 TEST(MpiGroup, NamesTheRankThatDoesNotAnswer) {
