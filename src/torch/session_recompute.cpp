@@ -4,6 +4,7 @@
 #include "recipe.hpp"
 #include "session_core.hpp"
 #include "spillway/torch/scope.hpp"
+#include "spillway/trace/names.hpp"
 #include "storage_copy.hpp"
 
 namespace spillway {
@@ -24,6 +25,9 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   if (traits.writes_any) keep_before_write(book_->call(id));
   running_calls_.push_back(id);
   if (recording_) places_.push_back({Scope::current(), !pass.backward_begun});
+  if (tracing_ != nullptr) {
+    tracing_->call_begins(pass, book_->call(id).number, name_in(Scope::current(), traits.name));
+  }
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;
 }
