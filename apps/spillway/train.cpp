@@ -18,6 +18,7 @@ constexpr const char* kExamples =
     "  spillway train --layers 16 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --tokens 8192\n"
     "  spillway train --out run                        also writes run/train.json, report.txt,\n"
     "                                                  report.json, plan.json, profile.json\n"
+    "  spillway train --budget 50% --trace trace.json  predicted and measured, side by side\n"
     "\nThe model is a Llama-shaped one that learns a made-up text. Exit code 1 if bits differ.\n";
 
 }  // namespace
@@ -53,6 +54,11 @@ void add_train(CLI::App& app, Action& action) {
       ->type_name("N");
   command->add_option("--out", options->out, "Where report, figures, profile and plan go")
       ->type_name("FOLDER");
+  command
+      ->add_option("--trace", options->trace,
+                   "Where the last step goes as a trace for Perfetto (JSON): what its streams did "
+                   "and, if there is a record, what was predicted")
+      ->type_name("FILE");
   add_model_options(*command, options->model);
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return run_train(*options); }; });

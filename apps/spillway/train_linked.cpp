@@ -59,6 +59,7 @@ int steps_to_keep(const Llama& model, int steps) {
 struct Care {
   int kept = 0;          // The gradients of so many of the last steps are kept.
   int verify_every = 0;  // Steps; 0: never.
+  bool trace = false;    // The last step is traced.
 };
 
 struct Trained {
@@ -75,6 +76,7 @@ Trained train(Trainer& trainer, Session* session, int steps, const Care& care) {
   for (int i = 0; i < steps; ++i) {
     const bool verify = care.verify_every > 0 && (i + 1) % care.verify_every == 0;
     if (session != nullptr && verify) session->verify_next_step();
+    if (session != nullptr && care.trace && i + 1 == steps) session->trace_next_step();
     run.steps.push_back(trainer.step(session));
     if (session != nullptr && session->plan() != plan) {
       plan = session->plan();
@@ -101,6 +103,14 @@ void write_all(const std::string& folder, const TrainFigures& figures, const Ses
             << (session.profile() != nullptr ? ", profile.json" : "") << "\n";
 }
 
+void write_trace(const std::string& file, const Session& session) {
+  const Trace trace = session.trace();
+  write_file(file, to_chrome_json(trace));
+  std::cout << file << " is written, with the last step as "
+            << (trace.processes.size() > 1 ? "predicted and as measured" : "measured")
+            << "; open it at https://ui.perfetto.dev\n";
+}
+
 }  // namespace
 
 int run_train(const TrainOptions& options) {
@@ -110,7 +120,7 @@ int run_train(const TrainOptions& options) {
   std::optional<DeterministicAlgorithms> deterministic;
   if (options.compare) deterministic.emplace();
   TrainFigures figures;
-  Care care{0, options.verify_every};
+  Care care{0, options.verify_every, !options.trace.empty()};
   if (options.compare) {
     Trainer trainer(shape);
     care.kept = steps_to_keep(trainer.model(), options.steps);
@@ -130,6 +140,7 @@ int run_train(const TrainOptions& options) {
   }
   std::cout << figures.model << "\n" << to_text(figures);
   if (!options.out.empty()) write_all(options.out, figures, session);
+  if (!options.trace.empty()) write_trace(options.trace, session);
   return figures.comparison && !figures.comparison->equal() ? 1 : 0;
 }
 

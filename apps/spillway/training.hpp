@@ -36,6 +36,7 @@ struct TrainOptions {
   bool compare = false;
   int verify_every = 0;  ///< 0: only what the session verifies by itself.
   std::string out;
+  std::string trace;  ///< Where what the last step did goes; empty: it is not traced.
 };
 
 struct ProfileOptions {
