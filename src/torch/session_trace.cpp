@@ -20,6 +20,8 @@ bool SessionCore::next_step_wants_scopes() const {
 void SessionCore::begin_trace() {
   tracing_.reset();
   if (!std::exchange(trace_next_, false)) return;
+  if (step_events_ == nullptr) traced_.reset();  // Nobody asked, and its copies are forgotten now.
+  step_time_.forget();  // How long a step takes that is traced says little.
   try {
     TimeMark epoch = device_->epoch();
     if (epoch.event != nullptr) engine_->start_timing(epoch.event);

@@ -251,6 +251,18 @@ TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
   EXPECT_EQ(later->copies_out.size(), traced.events->copies_out.size());
 }
 
+TEST(TracedStep, IsForgottenIfNobodyAskedBeforeTheNextOne) {
+  TinyModel model{{}};
+  Session session(testing::offload_everything());
+  session.register_model(model);
+  (void)testing::train(model, &session, 5, [&](Step* step, int i) {
+    session.trace_next_step();
+    return testing::plain_step(model, step, i);
+  });
+  const auto step = session.step();  // It is traced, too.
+  EXPECT_EQ(session.step_events(), nullptr);
+}
+
 TEST(TracedStep, HasTheSameBits) {
   Session session(testing::with_rules(kMixed));
   const auto forward = [&](TinyModel& model, Step* step, int i) {

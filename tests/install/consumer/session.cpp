@@ -20,14 +20,15 @@ int main() {
 
   // The planner finds its solver.
   spillway::SessionOptions planned;
-  planned.budget = spillway::Budget::share(0.9);
+  planned.budget = spillway::Budget::share(0.8);
   planned.plan_in_background = false;
   planned.device = at::kCPU;
   spillway::Session within(planned);
   {
     const auto step = within.step();
-    const at::Tensor loss = weight.exp().sin().exp().sum();
-    loss.backward();
+    at::Tensor value = weight;
+    for (int i = 0; i < 8; ++i) value = value.sin();
+    value.sum().backward();
   }
   if (within.report().budget->plans == 0) {
     std::cout << within.report().budget->problem << '\n';
