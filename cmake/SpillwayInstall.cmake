@@ -12,6 +12,5 @@ install(FILES
   "${PROJECT_BINARY_DIR}/spillwayConfig.cmake"
   "${PROJECT_BINARY_DIR}/spillwayConfigVersion.cmake"
   cmake/FindSpillwayTorch.cmake
-  cmake/FindSpillwayHighs.cmake
   cmake/SpillwayPython.cmake
   DESTINATION ${_destination})

@@ -9,7 +9,6 @@ set(SPILLWAY_PACKAGE_OF_MPI::MPI_CXX MPI)
 set(SPILLWAY_PACKAGE_OF_spillway::libtorch SpillwayTorch)
 set(SPILLWAY_PACKAGE_OF_spillway::cudart SpillwayTorch)
 set(SPILLWAY_PACKAGE_OF_spillway::nccl SpillwayTorch)
-set(SPILLWAY_PACKAGE_OF_spillway::highs SpillwayHighs)
 
 # spillway_add_part(<part> [SOURCES <file>...] [PUBLIC_DEPS <target>...] [PRIVATE_DEPS <target>...])
 #

@@ -29,7 +29,7 @@ ALLOWED: dict[str, Part] = {
     "transfer": Part("memory"),
     "plan": Part("core", "highs"),
     "pipeline": Part("plan"),
-    "trace": Part("core"),
+    "trace": Part("plan"),
     # Above this line nothing knows torch or CUDA.
     "cuda": Part("core", "cuda"),
     "torch": Part("transfer plan trace cuda", "torch cuda"),

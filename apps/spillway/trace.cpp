@@ -7,8 +7,8 @@
 #include <string>
 
 #include "common/files.hpp"
-#include "predicted_events.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "spillway/trace/predicted.hpp"
 
 namespace spillway::app {
 namespace {

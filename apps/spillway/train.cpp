@@ -28,6 +28,7 @@ constexpr const char* kExamples =
     "  spillway train --out run                        also writes run/metrics.jsonl, train.json,\n"
     "                                                  report.txt, report.json, plan.json,\n"
     "                                                  profile.json\n"
+    "  spillway train --budget 50% --trace trace.json  the last step, predicted and measured\n"
     "\nWithout rules, plan or budget all layers but the last are offloaded. SIGTERM saves a\n"
     "checkpoint, if there is a folder for it, and ends the run. Exit code 1 if bits differ, 3 if "
     "no\n"
@@ -75,6 +76,11 @@ void add_train(CLI::App& app, Action& action) {
                    "bit; the step after a record always does")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  command
+      ->add_option("--trace", options->trace,
+                   "Where the last step goes as a trace for Perfetto (JSON): what its streams did "
+                   "and, if there is a record, what was predicted; {rank} stands for the rank")
+      ->type_name("FILE");
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return run_train(*options); }; });
 }

@@ -63,6 +63,7 @@ class TrainCommand {
     if (options_.compare || options_.digest) deterministic.emplace();
     LoopOptions loop;
     loop.verify_every = options_.verify_every;
+    loop.trace = !options_.trace.empty();
     if (options_.compare) {
       TrainingJob job(config_, world_, device_);
       loop.kept = steps_to_keep(job, config_.train.steps, world_.size());
@@ -122,6 +123,18 @@ class TrainCommand {
       }
     }
     if (!config_.train.out.empty()) write_all(ranks);
+    if (!options_.trace.empty() && session_) write_trace();
+  }
+
+  void write_trace() const {
+    const std::string file = with_rank(options_.trace, world_.rank());
+    if (file == options_.trace && !is_first()) return;  // One file is the first rank's.
+    const Trace trace = session_->trace();
+    write_file(file, to_chrome_json(trace));
+    if (!is_first()) return;
+    std::cout << file << " is written, with the last step as "
+              << (trace.processes.size() > 1 ? "predicted and as measured" : "measured")
+              << "; open it at https://ui.perfetto.dev\n";
   }
 
   void write_all(const std::vector<nlohmann::ordered_json>& ranks) {

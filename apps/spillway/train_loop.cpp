@@ -107,6 +107,9 @@ class Loop {
     if (session_ != nullptr && options_.verify_every > 0 && number % options_.verify_every == 0) {
       session_->verify_next_step();
     }
+    if (session_ != nullptr && options_.trace && number == config_.train.steps) {
+      session_->trace_next_step();
+    }
     result_.run.steps.push_back(job_.step(session_));
     const TrainingStep& step = result_.run.steps.back();
     result_.losses.add(number, step.loss);

@@ -18,6 +18,7 @@ struct LoopOptions {
   std::string title;     ///< Of the progress bar.
   int kept = 0;          ///< The gradients of so many of the last steps are kept.
   int verify_every = 0;  ///< Steps; 0: never.
+  bool trace = false;    ///< The last step is traced.
   bool writes = true;    ///< Metrics and checkpoints, where the config wants them.
 };
 

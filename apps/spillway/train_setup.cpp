@@ -26,14 +26,6 @@ Budget budget_of(const std::string& text) {
   return Budget::share(std::get<Share>(budget).value);
 }
 
-std::string with_rank(std::string path, int rank) {
-  const std::string word = "{rank}";
-  for (auto at = path.find(word); at != std::string::npos; at = path.find(word)) {
-    path.replace(at, word.size(), std::to_string(rank));
-  }
-  return path;
-}
-
 /// Of the machine this rank runs on, as the launchers say; 0 without one.
 int local_rank() {
   for (const char* name :
@@ -72,6 +64,14 @@ Rules rules_for(const TrainConfig& config) {
 }
 
 }  // namespace
+
+std::string with_rank(std::string path, int rank) {
+  const std::string word = "{rank}";
+  for (auto at = path.find(word); at != std::string::npos; at = path.find(word)) {
+    path.replace(at, word.size(), std::to_string(rank));
+  }
+  return path;
+}
 
 std::unique_ptr<World> open_world(const TrainConfig& config) {
   WorldOptions options;

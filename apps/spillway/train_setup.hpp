@@ -16,6 +16,9 @@ namespace spillway::app {
 /// Errors: InvalidArgument if there is no such GPU.
 [[nodiscard]] at::Device device_of(const TrainConfig& config, const World& world);
 
+/// `path` with the rank in place of every "{rank}".
+[[nodiscard]] std::string with_rank(std::string path, int rank);
+
 /// Files that are wrong are said at once. In memory.plan, "{rank}" stands for the rank.
 /// Errors: as load_rules() and load_plan().
 [[nodiscard]] SessionOptions session_options(const TrainConfig& config, at::Device device,

@@ -25,6 +25,7 @@ struct TrainOptions {
   bool plain = false;  ///< Without a session.
   bool digest = false;
   int verify_every = 0;  ///< 0: only what the session verifies by itself.
+  std::string trace;     ///< Where what the last step did goes; empty: it is not traced.
 };
 
 struct ProfileOptions {

@@ -143,6 +143,17 @@ class Session:
         """
         self._native.verify_next_step()
 
+    def trace_next_step(self) -> None:
+        """The next step marks what its streams do, and when, for trace(). Nothing waits for that within the step."""
+        self._native.trace_next_step()
+
+    def trace(self) -> str:
+        """The last traced step as JSON for https://ui.perfetto.dev, beside what was predicted of it.
+
+        Waits until the device is done with that step. InvalidArgument if no step was traced.
+        """
+        return self._native.trace_json()
+
     def use_plan(self, plan: PathOrText) -> None:
         """Carries out a plan, given as the path of a JSON file or as its text, from the next step on."""
         self._native.use_plan(_read_plan(plan))
@@ -185,11 +196,11 @@ class Step:
         if self._native is not None:
             raise InvalidArgument("[step] this step has begun already; ask the session for another one")
         session = self._session
-        records = session._native.next_step_records()
+        scopes = session._native.next_step_wants_scopes()
         self._native = session._native.step()
         self._thread = threading.get_ident()
         try:
-            if records:
+            if scopes:
                 self._scopes = ModuleScopes(session._model)
         except BaseException:
             self.end()

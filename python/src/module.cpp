@@ -137,7 +137,11 @@ void bind_session(py::module_& module) {
           "step", [](Session& self) { return PythonStep(self.step()); }, NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())
+      .def("next_step_wants_scopes", &Session::next_step_wants_scopes, NoGil())
       .def("verify_next_step", &Session::verify_next_step, NoGil())
+      .def("trace_next_step", &Session::trace_next_step, NoGil())
+      .def(
+          "trace_json", [](const Session& self) { return to_chrome_json(self.trace()); }, NoGil())
       .def("use_plan", &Session::use_plan, py::arg("plan"), NoGil())
       .def(
           "profile_json",

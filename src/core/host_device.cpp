@@ -31,7 +31,6 @@ class HostEvent final : public Event {
   void set(std::shared_ptr<HostPoint> point) { recorded_ = std::move(point); }
   [[nodiscard]] std::shared_ptr<const HostPoint> recorded() const { return recorded_; }
 
- private:
   [[nodiscard]] Nanoseconds time() const {
     if (timing_ == Timing::kOff || recorded_ == nullptr) {
       throw InvalidArgument("elapsed", timing_ == Timing::kOff
@@ -44,6 +43,7 @@ class HostEvent final : public Event {
     return recorded_->time();
   }
 
+ private:
   Timing timing_;
   std::shared_ptr<HostPoint> recorded_;
 };
@@ -76,6 +76,8 @@ class HostStream final : public Stream {
 };
 
 }  // namespace
+
+Nanoseconds host_time(const Event& event) { return dynamic_cast<const HostEvent&>(event).time(); }
 
 HostDevice::HostDevice(std::shared_ptr<const Clock> clock) : clock_(std::move(clock)) {}
 

@@ -120,7 +120,7 @@ StepOutcome PipelineRunner::train(std::span<const MicroBatch> batches, Session* 
   StepOutcome outcome;
   {
     std::optional<Step> step;
-    if (session != nullptr) step.emplace(session->step());
+    if (session != nullptr) step.emplace(session->step(passes_of(actions)));
     PipelineStep run(*state_, batches, std::move(actions), step ? &*step : nullptr, loss_scale);
     run.run();
     outcome.loss = run.loss();

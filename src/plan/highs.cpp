@@ -3,15 +3,14 @@
 #include <memory>
 #include <string>
 
-#include <interfaces/highs_c_api.h>
-
+#include "plan/highs_library.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway {
 namespace {
 
 struct Destroy {
-  void operator()(void* highs) const noexcept { Highs_destroy(highs); }
+  void operator()(void* model) const noexcept { highs().destroy(model); }
 };
 
 void require(HighsInt status, const std::string& what) {
@@ -26,30 +25,31 @@ void require(HighsInt status, const std::string& what) {
 class HighsModel {
  public:
   HighsModel(const LinearProgramme& programme, const SolveOptions& options)
-      : highs_(Highs_create()), columns_(programme.columns()) {
+      : highs_(highs().create()), columns_(programme.columns()) {
     set_options(options);
     pass(programme, options.relaxed);
     if (!options.start.empty()) {
-      require(Highs_setSolution(highs_.get(), options.start.data(), nullptr, nullptr, nullptr),
+      require(highs().set_solution(highs_.get(), options.start.data(), nullptr, nullptr, nullptr),
               "take a start");
     }
   }
 
   [[nodiscard]] Solution run() {
-    require(Highs_run(highs_.get()), "solve");
+    require(highs().run(highs_.get()), "solve");
     Solution solution;
     solution.status = status();
     if (solution.status == SolveStatus::kInfeasible) return solution;
     HighsInt found = kHighsSolutionStatusNone;
-    Highs_getIntInfoValue(highs_.get(), "primal_solution_status", &found);
+    highs().get_int_info(highs_.get(), "primal_solution_status", &found);
     if (found == kHighsSolutionStatusFeasible) {
       solution.columns.resize(static_cast<std::size_t>(columns_));
-      require(Highs_getSolution(highs_.get(), solution.columns.data(), nullptr, nullptr, nullptr),
-              "give its solution");
-      Highs_getDoubleInfoValue(highs_.get(), "objective_function_value", &solution.objective);
+      require(
+          highs().get_solution(highs_.get(), solution.columns.data(), nullptr, nullptr, nullptr),
+          "give its solution");
+      highs().get_double_info(highs_.get(), "objective_function_value", &solution.objective);
     }
     if (integer_) {
-      Highs_getDoubleInfoValue(highs_.get(), "mip_dual_bound", &solution.bound);
+      highs().get_double_info(highs_.get(), "mip_dual_bound", &solution.bound);
     } else if (solution.status == SolveStatus::kOptimal) {
       solution.bound = solution.objective;
     }
@@ -58,15 +58,15 @@ class HighsModel {
 
  private:
   void set_options(const SolveOptions& options) {
-    void* const highs = highs_.get();
-    Highs_setBoolOptionValue(highs, "output_flag", 0);
-    Highs_setIntOptionValue(highs, "threads", 1);
-    Highs_setStringOptionValue(highs, "parallel", "off");
-    Highs_setIntOptionValue(highs, "random_seed", 1);
+    void* const model = highs_.get();
+    highs().set_bool_option(model, "output_flag", 0);
+    highs().set_int_option(model, "threads", 1);
+    highs().set_string_option(model, "parallel", "off");
+    highs().set_int_option(model, "random_seed", 1);
     const double seconds = std::chrono::duration<double>(options.time_limit).count();
-    require(Highs_setDoubleOptionValue(highs, "time_limit", seconds), "take a time limit");
-    require(Highs_setDoubleOptionValue(highs, "mip_rel_gap", options.gap), "take a gap");
-    require(Highs_setIntOptionValue(highs, "mip_max_nodes", options.node_limit),
+    require(highs().set_double_option(model, "time_limit", seconds), "take a time limit");
+    require(highs().set_double_option(model, "mip_rel_gap", options.gap), "take a gap");
+    require(highs().set_int_option(model, "mip_max_nodes", options.node_limit),
             "take a limit on nodes");
   }
 
@@ -78,18 +78,18 @@ class HighsModel {
     }
     std::vector<HighsInt> start(programme.row_start_.begin(), programme.row_start_.end());
     start.push_back(static_cast<HighsInt>(programme.index_.size()));
-    require(
-        Highs_passMip(highs_.get(), columns_, programme.rows(),
-                      static_cast<HighsInt>(programme.index_.size()), kHighsMatrixFormatRowwise,
-                      kHighsObjSenseMinimize, 0, programme.costs_.data(), programme.lower_.data(),
-                      programme.upper_.data(), programme.row_lower_.data(),
-                      programme.row_upper_.data(), start.data(), programme.index_.data(),
-                      programme.factor_.data(), integer_ ? integer.data() : nullptr),
-        "read the programme");
+    require(highs().pass_mip(highs_.get(), columns_, programme.rows(),
+                             static_cast<HighsInt>(programme.index_.size()),
+                             kHighsMatrixFormatRowwise, kHighsObjSenseMinimize, 0,
+                             programme.costs_.data(), programme.lower_.data(),
+                             programme.upper_.data(), programme.row_lower_.data(),
+                             programme.row_upper_.data(), start.data(), programme.index_.data(),
+                             programme.factor_.data(), integer_ ? integer.data() : nullptr),
+            "read the programme");
   }
 
   [[nodiscard]] SolveStatus status() const {
-    const HighsInt status = Highs_getModelStatus(highs_.get());
+    const HighsInt status = highs().get_model_status(highs_.get());
     if (status == kHighsModelStatusOptimal || status == kHighsModelStatusModelEmpty) {
       return SolveStatus::kOptimal;
     }

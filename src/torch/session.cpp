@@ -48,6 +48,8 @@ void Session::record_next_step() { core_->record_next_step(); }
 
 bool Session::next_step_records() const { return core_->next_step_records(); }
 
+bool Session::next_step_wants_scopes() const { return core_->next_step_wants_scopes(); }
+
 std::shared_ptr<const Profile> Session::profile() const { return core_->profile(); }
 
 std::shared_ptr<const Plan> Session::plan() const { return core_->plan(); }
@@ -55,6 +57,12 @@ std::shared_ptr<const Plan> Session::plan() const { return core_->plan(); }
 void Session::use_plan(Plan plan) { core_->use_plan(std::move(plan)); }
 
 void Session::verify_next_step() { core_->verify_next_step(); }
+
+void Session::trace_next_step() { core_->trace_next_step(); }
+
+std::shared_ptr<const StepEvents> Session::step_events() const { return core_->step_events(); }
+
+Trace Session::trace() const { return core_->trace(); }
 
 SessionReport Session::report() const { return core_->report(); }
 

@@ -14,6 +14,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {
     clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+    if (tracing_ != nullptr) tracing_->unpacked(pass, buffer.id);
   }
   ++pass.unpacks;
   if (pass.record != nullptr) {
@@ -29,12 +30,13 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   return window.on(buffer.storage);
 }
 
-void SessionCore::unpack_held(Pass& pass) {
+void SessionCore::unpack_held(Pass& pass, int id) {
   const AtWork at_work(*this);
   const std::lock_guard lock(mutex_);
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {
     clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+    if (tracing_ != nullptr) tracing_->unpacked(pass, id);
   }
   ++pass.unpacks;
   reload_ahead(pass);

@@ -31,7 +31,7 @@ class KeptTensor final : public SavedTensor {
 
   [[nodiscard]] at::Tensor unpack() override {
     if (window_) window_->require_unmodified();
-    if (held_) core_->unpack_held(*pass_);
+    if (held_) core_->unpack_held(*pass_, id_);
     return tensor_;
   }
 
@@ -294,6 +294,7 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
   }
   buffer.ticket = std::move(*ticket);
   step_.bytes_out += Bytes(buffer.bytes);
+  if (tracing_ != nullptr) tracing_->copied_out(*buffer.pass, buffer.id, buffer.ticket.id());
   return true;
 }
 

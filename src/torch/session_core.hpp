@@ -24,6 +24,7 @@
 #include "spillway/transfer/windows.hpp"
 #include "step_clock.hpp"
 #include "step_time.hpp"
+#include "step_trace.hpp"
 #include "storage_pin.hpp"
 #include "storage_watch.hpp"
 #include "tensor_window.hpp"
@@ -51,18 +52,22 @@ class SessionCore final : public Interceptor,
   void announce_backward();
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
+  [[nodiscard]] bool next_step_wants_scopes() const;
   void use_plan(Plan plan);
   void verify_next_step();
+  void trace_next_step();
 
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
   [[nodiscard]] std::shared_ptr<const Plan> plan() const;
   [[nodiscard]] SessionReport report() const;
+  [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
+  [[nodiscard]] Trace trace() const;
 
   // What autograd asks for.
   [[nodiscard]] std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) override;
   [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
-  /// Backward wants something of the pass that the caller holds.
-  void unpack_held(Pass& pass);
+  /// Backward wants something of the pass that the caller holds; `id` as for drop().
+  void unpack_held(Pass& pass, int id);
   /// One saved tensor of `buffer` is gone; `id` is the buffer's in its pass, for the clock.
   void drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept;
   /// The same for a tensor that was kept, in a pass that is timed.
@@ -130,6 +135,12 @@ class SessionCore final : public Interceptor,
                  const BufferRef& buffer);
   void note_call(Pass& pass, MomentKind kind, int call);
   void note_gone(Pass& pass, int id);
+
+  // A traced step.
+  void begin_trace();
+  void end_trace();
+  void keep_trace(bool recorded);
+  [[nodiscard]] std::optional<TimeMark> mark_if_traced() noexcept;
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
@@ -281,6 +292,12 @@ class SessionCore final : public Interceptor,
   mutable WaitTimes waits_;
   StepClock clock_;
   StorageWatch watch_;  // Of a step that is recorded.
+
+  bool trace_next_ = false;
+  std::unique_ptr<StepTrace> tracing_;                     // Of this step, if it is traced,
+  std::shared_ptr<const StepTrace> traced_;                // and of the last one that was,
+  mutable std::shared_ptr<const StepEvents> step_events_;  // once somebody has asked for it.
+  mutable std::mutex trace_mutex_;                         // Taken before mutex_.
 
   struct Budgeting {
     bool waiting = false;      // For the first plan of a record.

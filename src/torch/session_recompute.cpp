@@ -4,6 +4,7 @@
 #include "recipe.hpp"
 #include "session_core.hpp"
 #include "spillway/torch/scope.hpp"
+#include "spillway/trace/names.hpp"
 #include "storage_copy.hpp"
 
 namespace spillway {
@@ -25,6 +26,9 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
   if (recording_) places_.push_back({Scope::current(), forward});
+  if (tracing_ != nullptr) {
+    tracing_->call_begins(pass, book_->call(id).number, name_in(Scope::current(), traits.name));
+  }
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;
 }

@@ -88,10 +88,13 @@ void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuff
   const Replay::Job job = job_for(buffer);
   step_.repeated_calls += job.calls.size();
   clock_.works();
+  const std::optional<TimeMark> begin = mark_if_traced();
   lock.unlock();
   Replay::run(book, job);
   Replay::trim(book, job, options_.remade.count());
   lock.lock();
+  const std::optional<TimeMark> end = mark_if_traced();
+  if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
   commit(job, book);
 }
 

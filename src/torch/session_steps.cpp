@@ -57,15 +57,19 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
   begin_measuring();
-  waits_.begin_step(steps_ + 1, recording_, budgeting_.timing);
-  if (recording_ || recomputes || budgeting_.timing) {
+  begin_trace();
+  const bool traces = tracing_ != nullptr;
+  waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
+  if (recording_ || recomputes || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
-    if (recording_) start_recording_scopes();
+    if (recording_ || traces) start_recording_scopes();
     recorder_.start();
   }
-  if (recording_ || budgeting_.timing) clock_.start(recording_ ? &watch_ : nullptr);
+  if (recording_ || budgeting_.timing || traces) {
+    clock_.start(recording_ ? &watch_ : nullptr, traces);
+  }
   (void)set_interceptor(this);
 }
 
@@ -82,6 +86,7 @@ void SessionCore::end_step() noexcept {
     clock_.stop();
     step_.device_peak = std::max(step_.device_peak, clock_.peak());
   }
+  end_trace();
   end_measuring();
   watch_.clear(mutex_);
   if (thread_ == std::this_thread::get_id()) recorder_.stop();
@@ -89,8 +94,9 @@ void SessionCore::end_step() noexcept {
   awaited_.clear();
   if (proving_) finish_proof();
   proving_ = false;
+  if (recording_ || tracing_ != nullptr) stop_recording_scopes();
+  const bool recorded = recording_;
   if (recording_) {
-    stop_recording_scopes();
     recording_ = false;
     ++recorded_steps_;
     try {
@@ -112,6 +118,7 @@ void SessionCore::end_step() noexcept {
     pass->moments = nullptr;
     for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
   }
+  keep_trace(recorded);
   passes_.clear();
   order_.clear();
   book_.reset();

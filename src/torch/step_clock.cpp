@@ -12,13 +12,15 @@ std::int64_t signed_count(Bytes bytes) { return static_cast<std::int64_t>(bytes.
 
 }  // namespace
 
-void StepClock::start(StorageWatch* watch) {
+void StepClock::start(StorageWatch* watch, bool traces) {
   watch_ = watch;
+  traces_ = traces;
   failed_ = false;
   pauses_ = 1;
   since_.reset();
   paused_.reset();
   intervals_.clear();
+  memory_.clear();
   given_ = 0;
   last_.reset();
   bytes_.reset();
@@ -40,15 +42,25 @@ void StepClock::pause() noexcept {
       intervals_.push_back({std::move(*since_), *paused_, nullptr, 0});
     }
     since_.reset();
-    if (watch_ == nullptr) return;
+    if (watch_ == nullptr && !traces_) return;
     const Bytes most = device_->take_peak();
+    const Bytes now = device_->allocated();
     peak_ = std::max(peak_, most);
-    measure(signed_count(most) - signed_count(at_start_) - watch_->bytes());
-    bytes_now_ = signed_count(device_->allocated()) - signed_count(at_start_) - watch_->bytes();
+    if (traces_ && paused_) {
+      memory_.push_back({intervals_.back().begin, above_start(most)});
+      memory_.push_back({*paused_, above_start(now)});
+    }
+    if (watch_ == nullptr) return;
+    measure(above_start(most) - watch_->bytes());
+    bytes_now_ = above_start(now) - watch_->bytes();
     lowest_ = std::min(lowest_, bytes_now_);
   } catch (const std::exception&) {
     failed_ = true;  // Whoever uses the device is told.
   }
+}
+
+std::int64_t StepClock::above_start(Bytes bytes) const {
+  return signed_count(bytes) - signed_count(at_start_);
 }
 
 void StepClock::measure(std::int64_t bytes) { bytes_ = std::max(bytes_.value_or(bytes), bytes); }
@@ -56,10 +68,13 @@ void StepClock::measure(std::int64_t bytes) { bytes_ = std::max(bytes_.value_or(
 void StepClock::resume() noexcept {
   if (!running_ || --pauses_ > 0) return;
   try {
-    if (watch_ != nullptr) {
-      peak_ = std::max(peak_, device_->take_peak());
-      watch_->look();
+    if (watch_ != nullptr || traces_) {
+      const Bytes most = device_->take_peak();
+      peak_ = std::max(peak_, most);
+      if (!memory_.empty())
+        memory_.back().bytes = std::max(memory_.back().bytes, above_start(most));
     }
+    if (watch_ != nullptr) watch_->look();
     since_ = paused_ && device_->computes_beside() && !works_ ? *paused_ : device_->mark();
   } catch (const std::exception&) {
     failed_ = true;
@@ -93,7 +108,7 @@ void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind
   if (!running_) return;
   find_bases(pass, kind);
   // The pass before is over, as far as anybody knows.
-  if (last_ != nullptr && last_ != pass && last_->backward && give_to(last_)) {
+  if (last_ != nullptr && last_ != pass && last_->backward && give_to(last_) && bytes_) {
     last_->tail_bytes = std::max(last_->tail_bytes.value_or(*bytes_), *bytes_);
     bytes_.reset();
   }

@@ -26,9 +26,22 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
+  /// What the device did between two marks, while the session was not at work.
+  struct Interval {
+    TimeMark begin;
+    TimeMark end;
+    std::shared_ptr<PassMoments> pass;  // Whose moment number `moment` it leads to; null: nobody's.
+    std::size_t moment = 0;
+  };
+  /// The most bytes allocated from there to the next mark, above at_start().
+  struct MemoryMark {
+    TimeMark at;
+    std::int64_t bytes = 0;
+  };
+
   /// `watch`: the storages beside which bytes are counted; null: bytes are nobody's business.
-  /// Forgets the step before. It runs from now on.
-  void start(StorageWatch* watch);
+  /// `traces`: memory() is wanted. Forgets the step before. It runs from now on.
+  void start(StorageWatch* watch, bool traces);
   [[nodiscard]] bool running() const noexcept { return running_; }
 
   /// The session is at work; nests.
@@ -55,34 +68,34 @@ class StepClock {
   /// Adds the last moment of a pass.
   static void end_of(PassMoments& pass);
 
+  /// Of the step, until resolve() or start(). After stop().
+  [[nodiscard]] const std::vector<Interval>& intervals() const noexcept { return intervals_; }
+  [[nodiscard]] const std::vector<MemoryMark>& memory() const noexcept { return memory_; }
+
   /// Whether the device failed on the way: then there are no times.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   /// What was allocated when the step began,
   [[nodiscard]] Bytes at_start() const noexcept { return at_start_; }
-  /// and the most since then, if there is a watch.
+  /// and the most since then, if there is a watch or memory is traced.
   [[nodiscard]] Bytes peak() const noexcept { return peak_; }
 
  private:
-  struct Interval {
-    TimeMark begin;
-    TimeMark end;
-    std::shared_ptr<PassMoments> pass;  // Whose moment number `moment` it leads to.
-    std::size_t moment = 0;
-  };
-
   void measure(std::int64_t bytes);
   void find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind kind);
+  [[nodiscard]] std::int64_t above_start(Bytes bytes) const;
   [[nodiscard]] bool give_to(const std::shared_ptr<PassMoments>& pass);
 
   TorchDevice* device_;
   StorageWatch* watch_ = nullptr;
   std::atomic<bool> running_ = false;
+  bool traces_ = false;
   bool failed_ = false;
   int pauses_ = 0;
   bool works_ = false;
   std::optional<TimeMark> since_;
   std::optional<TimeMark> paused_;
   std::vector<Interval> intervals_;
+  std::vector<MemoryMark> memory_;
   std::size_t given_ = 0;  // Of them.
   std::shared_ptr<PassMoments> last_;
   Bytes at_start_;

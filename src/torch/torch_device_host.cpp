@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -30,6 +32,13 @@ class HostTorchDevice final : public TorchDevice {
 
   [[nodiscard]] TimeMark mark() override { return {nullptr, clock_.now()}; }
   [[nodiscard]] TimeMark mark_on(Stream& /*stream*/) override { return mark(); }
+  [[nodiscard]] TimeMark epoch() override {
+    EventRef event = device_.make_event(Timing::kOn);
+    stream_->record(*event);
+    event->synchronize();
+    const Nanoseconds time = host_time(*event);  // Of the same clock as marks.
+    return {std::move(event), time};
+  }
   [[nodiscard]] bool has_happened(const TimeMark& /*mark*/) const override { return true; }
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return to.host - from.host;

@@ -8,16 +8,14 @@ namespace spillway {
 
 void WaitTimes::begin_step(std::uint64_t step, bool recorded, bool wanted) {
   timing_ = false;
-  if (recorded) {
-    since_record_ = 0;
-    return;
-  }
-  const std::int64_t number = since_record_++;
-  const bool due = every_ > 0 && (number == 1 || number % every_ == 0);
+  const std::int64_t number = since_record_;
+  since_record_ = recorded ? 0 : number + 1;
+  const bool due = !recorded && every_ > 0 && (number == 1 || number % every_ == 0);
   if (!due && !wanted) return;
   if (marks_.step != 0) {
-    if (!have_happened()) return;
-    keep(read(marks_));
+    const bool happened = have_happened();
+    if (!happened && !wanted) return;
+    if (happened) keep(read(marks_));
   }
   marks_.step = step;
   marks_.waits.clear();

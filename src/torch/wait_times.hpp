@@ -3,7 +3,7 @@
 ///
 /// A step that is timed marks its streams before and after each wait. The host waits for nothing:
 /// marks are read when the next step that could be timed begins, if they have all happened by then
-/// (else that step is not timed), or by who asks for the result.
+/// (else that step is not timed unless it must be), or by who asks for the result.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class WaitTimes {
   /// are timed; `every` 0: none.
   WaitTimes(TorchDevice& device, int every) : device_(&device), every_(every) {}
 
-  /// `step` counts from 1. `wanted`: it is timed in any case.
+  /// `step` counts from 1. `wanted`: it is timed in any case, and marks of a step before that have
+  /// not happened yet are given up.
   void begin_step(std::uint64_t step, bool recorded, bool wanted = false);
   void end_step() noexcept { timing_ = false; }
 
@@ -52,6 +53,8 @@ class WaitTimes {
     std::vector<Wait> waits;
   };
 
+  /// Of the last timed step, if nobody took them.
+  [[nodiscard]] const Marks& marks() const noexcept { return marks_; }
   /// What is to be read of a step that has ended; nothing if there is none.
   [[nodiscard]] std::optional<Marks> take();
   /// Blocks until they have happened. Not under the lock. Nothing if the device has failed.

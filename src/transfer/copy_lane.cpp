@@ -11,8 +11,10 @@ constexpr std::size_t kMostCopies = 16;
 
 }  // namespace
 
-CopyLane::CopyLane(Device& device, EventPool& events, CopyKind kind, Timing timing, Bytes group)
+CopyLane::CopyLane(Device& device, EventPool& events, EventPool& timed_events, CopyKind kind,
+                   Timing timing, Bytes group)
     : events_(&events),
+      timed_events_(&timed_events),
       kind_(kind),
       timing_(timing),
       group_(group),
@@ -100,7 +102,7 @@ void CopyLane::fail(const std::exception_ptr& error) {
 }
 
 EventRef CopyLane::mark() {
-  EventRef event = events_->take();
+  EventRef event = (timing_ == Timing::kOn ? timed_events_ : events_)->take();
   stream_->record(*event);
   return event;
 }

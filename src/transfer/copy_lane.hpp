@@ -14,7 +14,12 @@ namespace spillway::detail {
 
 class CopyLane {
  public:
-  CopyLane(Device& device, EventPool& events, CopyKind kind, Timing timing, Bytes group);
+  /// `timed_events` are for copies that are timed, `events` for all others.
+  CopyLane(Device& device, EventPool& events, EventPool& timed_events, CopyKind kind, Timing timing,
+           Bytes group);
+
+  /// For copies that are handed over from now on.
+  void set_timing(Timing timing) noexcept { timing_ = timing; }
 
   /// Queues a ticket's copy, whose `partner` and `device` are set. A large one goes to the device
   /// at once; a small one waits until its group is full, its partner changes, or submit().
@@ -38,6 +43,7 @@ class CopyLane {
   [[nodiscard]] EventRef mark();
 
   EventPool* events_;
+  EventPool* timed_events_;
   CopyKind kind_;
   Timing timing_;
   Bytes group_;

@@ -18,11 +18,12 @@ using detail::TicketState;
 TransferEngine::TransferEngine(Device& device, Tier& tier, EngineOptions options)
     : tier_(&tier),
       options_(options),
-      events_(device, options.timing),
-      out_(std::make_unique<CopyLane>(device, events_, CopyKind::kToHost, options.timing,
-                                      options.group)),
-      back_(std::make_unique<CopyLane>(device, events_, CopyKind::kToDevice, options.timing,
-                                       options.group)),
+      events_(device, Timing::kOff),
+      timed_events_(device, Timing::kOn),
+      out_(std::make_unique<CopyLane>(device, events_, timed_events_, CopyKind::kToHost,
+                                      options.timing, options.group)),
+      back_(std::make_unique<CopyLane>(device, events_, timed_events_, CopyKind::kToDevice,
+                                       options.timing, options.group)),
       states_(std::make_unique<detail::TicketStates>()) {
   if (options_.timing == Timing::kOn) {
     epoch_ = mark_if_timed(out_->stream());
@@ -142,9 +143,26 @@ void TransferEngine::wait_for(Stream& waiter, const EventRef& event, detail::Cop
 
 EventRef TransferEngine::mark_if_timed(Stream& stream) {
   if (options_.timing == Timing::kOff) return nullptr;
-  EventRef event = events_.take();
+  EventRef event = timed_events_.take();
   stream.record(*event);
   return event;
+}
+
+void TransferEngine::start_timing(EventRef epoch) {
+  const std::lock_guard lock(mutex_);
+  records_.clear();
+  epoch_ = std::move(epoch);
+  epoch_time_ = clock_.now();
+  options_.timing = Timing::kOn;
+  out_->set_timing(Timing::kOn);
+  back_->set_timing(Timing::kOn);
+}
+
+void TransferEngine::stop_timing() {
+  const std::lock_guard lock(mutex_);
+  options_.timing = Timing::kOff;
+  out_->set_timing(Timing::kOff);
+  back_->set_timing(Timing::kOff);
 }
 
 void TransferEngine::cancel(TicketState& state) noexcept {

@@ -9,6 +9,7 @@ namespace {
 CopyRecord resolve(const detail::CopyTimes& times, const Event& epoch) {
   CopyRecord record;
   record.queued = times.queued;
+  epoch.synchronize();
   times.done->synchronize();
   record.started = times.started->elapsed_since(epoch);
   record.done = times.done->elapsed_since(epoch);
@@ -31,9 +32,11 @@ void TransferEngine::keep_record(detail::TicketState& state) {
 
 std::vector<TransferRecord> TransferEngine::drain_records() {
   std::vector<detail::PendingRecord> pending;
+  EventRef epoch;
   {
     const std::lock_guard lock(mutex_);
     pending.swap(records_);
+    epoch = epoch_;
   }
   std::vector<TransferRecord> records;
   records.reserve(pending.size());
@@ -41,8 +44,8 @@ std::vector<TransferRecord> TransferEngine::drain_records() {
     TransferRecord& record = records.emplace_back();
     record.ticket = each.id;
     record.bytes = each.size;
-    record.out = resolve(each.out, *epoch_);
-    if (each.back.done != nullptr) record.back = resolve(each.back, *epoch_);
+    record.out = resolve(each.out, *epoch);
+    if (each.back.done != nullptr) record.back = resolve(each.back, *epoch);
   }
   return records;
 }

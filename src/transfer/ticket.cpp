@@ -9,6 +9,8 @@ Ticket::~Ticket() {
   if (engine_ != nullptr) engine_->cancel(*state_);
 }
 
+std::uint64_t Ticket::id() const noexcept { return state_->id; }
+
 Bytes Ticket::size() const noexcept { return state_->size; }
 
 bool Ticket::released() const noexcept { return state_->released; }

@@ -120,6 +120,26 @@ class Train(InAFolder):
         explained = self.ok("explain", out / "plan.json", "--profile", out / "profile.json").stdout
         self.assertRegex(explained, r"budget +\d+\.\d [KM]iB\n")
 
+    def test_writes_the_last_step_as_predicted_and_as_measured(self):
+        file = self.folder / "trace.json"
+        result = self.ok("train", *tiny(tokens=512), "--steps", "12", "--budget", "60%", "--trace", file)
+        self.assertIn(f"{file} is written, with the last step as predicted and as measured", result.stdout)
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+        processes = {each["args"]["name"]: each["pid"] for each in events if each["name"] == "process_name"}
+        self.assertEqual(list(processes), ["predicted", "measured"])
+        copies = {}
+        for name, number in processes.items():
+            spans = [each for each in events if each["ph"] == "X" and each["pid"] == number and "copy" in each.get("cat", "")]
+            copies[name] = sorted((each["cat"], each["name"], each["args"]["bytes"]) for each in spans)
+            self.assertTrue(any(each["ph"] == "C" and each["pid"] == number for each in events), name)
+        self.assertTrue(copies["measured"])
+        self.assertEqual(copies["measured"], copies["predicted"])
+
+    def test_traces_a_step_that_had_no_plan_as_measured_alone(self):
+        file = self.folder / "trace.json"
+        result = self.ok("train", *TINY, "--steps", "1", "--trace", file)
+        self.assertIn("with the last step as measured;", result.stdout)
+
     def test_says_the_smallest_budget_if_none_fits(self):
         result = run("spillway", "train", *TINY, "--steps", "6", "--budget", "1kB")
         self.assertEqual(result.returncode, 3, result.stderr)
@@ -216,7 +236,7 @@ class Help(unittest.TestCase):
     def test_names_options_with_their_defaults(self):
         text = run("spillway", "train", "--help").stdout
         for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE=12",
-                     "--verify-every N:POSITIVE"):
+                     "--verify-every N:POSITIVE", "--trace FILE"):
             self.assertIn(word, text)
 
 

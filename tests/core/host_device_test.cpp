@@ -1,5 +1,6 @@
 #include "spillway/core/host_device.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "conformance/device_conformance.hpp"
@@ -58,6 +59,21 @@ TEST(HostDevice, ThrowsAnUnknownErrorByTheOperationsName) {
   EXPECT_EQ(testing::error_text<DeviceError>([&] { device.synchronize(); }),
             "[odd] failed on stream \"s\" with an unknown error");
   device.synchronize();
+}
+
+TEST(HostDevice, TellsWhenAnEventHappenedOnItsClock) {
+  HostDevice device;
+  const SteadyClock clock;
+  const auto stream = device.make_stream("s");
+  const auto event = device.make_event(Timing::kOn);
+  const Nanoseconds before = clock.now();
+  stream->record(*event);
+  event->synchronize();
+  EXPECT_GE(host_time(*event), before);
+  EXPECT_LE(host_time(*event), clock.now());
+  EXPECT_THAT(testing::error_text<InvalidArgument>(
+                  [&] { (void)host_time(*device.make_event(Timing::kOn)); }),
+              ::testing::StartsWith("[elapsed] the event was never recorded"));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

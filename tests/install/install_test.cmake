@@ -41,12 +41,8 @@ endmacro()
 file(REMOVE_RECURSE "${WORK_DIR}")
 run_successfully("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
 
-# The parts that need neither torch nor CUDA nor HiGHS ask no Python.
-set(parts "core,memory,transfer")
-if(NOT HAS_HIGHS)
-  string(APPEND parts ",plan")
-endif()
-configure(plain /nonexistent/python "${parts}")
+# The parts that need neither torch nor CUDA ask no Python.
+configure(plain /nonexistent/python "core,memory,transfer,plan")
 build_and_run(plain)
 
 # A part that is not there is an error that says which there are.
@@ -67,7 +63,7 @@ endif()
 if(HAS_PARALLEL)
   string(APPEND parts ",parallel")
 endif()
-if(HAS_CUDA OR HAS_TORCH OR HAS_HIGHS)
+if(HAS_CUDA OR HAS_TORCH)
   configure(wheel "" "${parts}")
   build_and_run(wheel)
 endif()

@@ -223,5 +223,34 @@ TEST_F(CudaSession, StaysWithinABudget) {
   }
 }
 
+TEST_F(CudaSession, TracesAStep) {
+  SessionOptions options = offload_everything();
+  options.budget = Budget::share(0.7);
+  options.rules = {};
+  options.plan_in_background = false;
+  Session session(std::move(options));
+  const auto forward = [&](TinyModel& model, Step* step, int i) {
+    if (step != nullptr && i == 14) session.trace_next_step();
+    return plain_step(model, step, i);
+  };
+  EXPECT_EQ(difference(session, 16, forward), 0);
+  const auto events = session.step_events();
+  ASSERT_NE(events, nullptr);
+  for (const auto* track :
+       {&events->passes, &events->compute, &events->copies_out, &events->copies_back}) {
+    EXPECT_FALSE(track->empty());
+    std::int64_t end = 0;
+    for (const TraceSpan& span : *track) {
+      EXPECT_GE(span.begin_ns, end) << span.name;
+      EXPECT_GE(span.end_ns, span.begin_ns) << span.name;
+      end = span.end_ns;
+    }
+  }
+  std::int64_t most = 0;
+  for (const TracePoint& point : events->memory) most = std::max(most, point.value);
+  EXPECT_EQ(Bytes(static_cast<std::uint64_t>(most)), session.report().budget->measured_peak);
+  EXPECT_EQ(session.trace().processes.size(), 2U);
+}
+
 }  // namespace
 }  // namespace spillway

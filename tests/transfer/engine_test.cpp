@@ -414,6 +414,44 @@ class TimedEngineTest : public EngineTest {
   TimedEngineTest() : EngineTest(Timing::kOn) {}
 };
 
+TEST_F(EngineTest, TimesCopiesOnlyBetweenStartAndStop) {
+  const DeviceBuffer source = filled(1);
+  const DeviceBuffer destination = device_.allocate(kSize);
+  const auto copy_out_and_back = [&] {
+    Ticket ticket = *engine_.offload(source.span(), *compute_);
+    const std::uint64_t id = ticket.id();
+    engine_.release(ticket, *compute_);
+    engine_.reload(ticket, destination.span(), *compute_);
+    engine_.ready(ticket, *compute_);
+    return id;
+  };
+  (void)copy_out_and_back();
+  const EventRef epoch = device_.make_event(Timing::kOn);
+  compute_->record(*epoch);
+  engine_.start_timing(epoch);
+  const std::uint64_t timed = copy_out_and_back();
+  engine_.stop_timing();
+  (void)copy_out_and_back();
+  const std::vector<TransferRecord> records = engine_.drain_records();
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].ticket, timed);
+  EXPECT_GE(records[0].out.started, Nanoseconds(0));
+  EXPECT_GE(records[0].out.done, records[0].out.started);
+  ASSERT_TRUE(records[0].back);
+  EXPECT_GE(records[0].back->started, records[0].out.done);
+}
+
+TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAnew) {
+  const DeviceBuffer source = filled(1);
+  const EventRef epoch = device_.make_event(Timing::kOn);
+  compute_->record(*epoch);
+  engine_.start_timing(epoch);
+  (void)engine_.offload(source.span(), *compute_);
+  engine_.start_timing(epoch);
+  EXPECT_TRUE(engine_.drain_records().empty());
+  engine_.stop_timing();
+}
+
 TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
   const DeviceBuffer source = filled(1);
   const DeviceBuffer destination = device_.allocate(kSize);

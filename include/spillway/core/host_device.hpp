@@ -39,4 +39,8 @@ class HostDevice final : public Device {
   std::vector<std::weak_ptr<HostQueue>> queues_;
 };
 
+/// When an event of a HostDevice happened, on that device's clock.
+/// Errors: as Event::elapsed_since().
+[[nodiscard]] Nanoseconds host_time(const Event& event);
+
 }  // namespace spillway

@@ -43,6 +43,7 @@
 #include "spillway/plan/schedule.hpp"
 #include "spillway/torch/budget.hpp"
 #include "spillway/torch/session_report.hpp"
+#include "spillway/trace/trace.hpp"
 
 namespace spillway {
 
@@ -171,8 +172,10 @@ class Session {
 
   /// The next step records anew.
   void record_next_step();
-  /// Whether the step that begins next records, so that scopes are wanted in it.
+  /// Whether the step that begins next records.
   [[nodiscard]] bool next_step_records() const;
+  /// Whether scopes are wanted in it: it records, or is traced.
+  [[nodiscard]] bool next_step_wants_scopes() const;
 
   /// What the last recording step showed; null before.
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
@@ -186,6 +189,21 @@ class Session {
   /// In the next step everything that the plan recomputes is also saved, and compared bit by bit;
   /// what differs is not recomputed any more. The step after a new plan does so by itself.
   void verify_next_step();
+
+  /// The next step marks what its streams do, and when, for step_events() and trace(). The host waits
+  /// for nothing within the step, which takes somewhat longer: every operator call is noted.
+  void trace_next_step();
+
+  /// What the last traced step did: its passes, operators, waits, replays and copies, and the most
+  /// that was allocated from each moment on, above what was there before the step. Null before.
+  /// Buffers whose graph still lives have no copies in it. Waits until the device is done with the
+  /// step. Errors: DeviceError of a failed device.
+  [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
+
+  /// The same as the process "measured", and before it as "predicted" what the simulator says of the
+  /// plan that the step carried out, if there is a profile with times. As JSON: to_chrome_json().
+  /// Errors: InvalidArgument if no step was traced; as step_events().
+  [[nodiscard]] Trace trace() const;
 
   /// What happened so far. Waits for the copies of the last timed step, if that has ended, and for
   /// nothing else: the device must have come that far to tell how long it stood still.

@@ -101,9 +101,16 @@ class TransferEngine {
 
   [[nodiscard]] TransferTotals totals() const;
 
-  /// The records of all tickets destroyed since the last call, in that order; copies that never
-  /// went to the device have none. Blocks the host until the copies are done: for the end of a
-  /// step, not for its middle. Precondition: made with Timing::kOn; else there are none.
+  /// From now on every copy and every wait is timed, as with EngineOptions::timing, and the times of
+  /// records count from `epoch`, which was made with Timing::kOn and recorded on a stream of this
+  /// device. Records that were not drained are forgotten.
+  void start_timing(EventRef epoch);
+  /// ... no longer. The records of what was timed can still be drained.
+  void stop_timing();
+
+  /// The records of all tickets destroyed since the last call whose copies were timed, in that
+  /// order; copies that never went to the device have none. Blocks the host until the copies are
+  /// done: for the end of a step, not for its middle.
   /// Errors: DeviceError if one of the copies failed.
   [[nodiscard]] std::vector<TransferRecord> drain_records();
 
@@ -122,6 +129,7 @@ class TransferEngine {
   EngineOptions options_;
   SteadyClock clock_;
   EventPool events_;
+  EventPool timed_events_;
   std::unique_ptr<detail::CopyLane> out_;
   std::unique_ptr<detail::CopyLane> back_;
   EventRef epoch_;

@@ -19,7 +19,7 @@ struct TransferTotals {
   Bytes bytes_back;
 };
 
-/// One copy. Times count from the engine's construction.
+/// One copy. Times count from the engine's construction, or from what start_timing() was given.
 struct CopyRecord {
   Nanoseconds queued{};   ///< When it was asked for, on the host.
   Nanoseconds started{};  ///< When the copy stream reached it, on the device.

@@ -1,6 +1,7 @@
 /// A buffer that was offloaded: its block in the tier and the copies that use it.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "spillway/core/bytes.hpp"
@@ -29,6 +30,8 @@ class Ticket {
   ~Ticket();
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
+  /// As TransferRecord::ticket.
+  [[nodiscard]] std::uint64_t id() const noexcept;
   [[nodiscard]] Bytes size() const noexcept;
   /// The source may have been given up; before that it can be used as it is, without a reload.
   [[nodiscard]] bool released() const noexcept;

@@ -65,6 +65,7 @@ class OffloadWindow {
     for (const auto& [item, size] : items_) look(item);
   }
 
+  [[nodiscard]] Bytes limit() const noexcept { return limit_; }
   [[nodiscard]] Bytes held() const noexcept { return held_; }
   [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
 
@@ -109,6 +110,7 @@ class ReloadWindow {
   /// A buffer given out was used for the last time and is gone from the device.
   void finished(Bytes size) noexcept { ahead_ -= size; }
 
+  [[nodiscard]] Bytes limit() const noexcept { return limit_; }
   [[nodiscard]] Bytes ahead() const noexcept { return ahead_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 

@@ -1,63 +1,37 @@
-#include "predicted_events.hpp"
-
 #include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace spillway::app {
+#include "spillway/trace/names.hpp"
+#include "spillway/trace/predicted.hpp"
+
+namespace spillway {
 namespace {
 
 std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
-std::string name_of(const std::string& scope, const std::string& what) {
-  return scope.empty() ? what : scope + " " + what;
-}
-
 /// Names for what a chunk's spans are about.
 class ChunkNames {
  public:
-  ChunkNames(const ChunkProfile& chunk, const ChunkPlan& plan) : chunk_(chunk), plan_(plan) {
-    std::vector<int> running;
-    std::string wanted = "backward begins";
-    bool backward = false;
-    for (const Moment& moment : chunk.timeline) {
-      // What lies before a moment belongs to what went on then.
-      if (backward) {
-        names_.push_back(wanted);
-      } else if (running.empty()) {
-        names_.emplace_back("between operators");
-      } else {
-        const OperatorProfile& call = chunk.operators[place(running.back())];
-        names_.push_back(name_of(call.scope, call.name));
-      }
-      backward = backward || moment.kind == MomentKind::kBackwardBegins;
-      if (moment.kind == MomentKind::kCallBegins) running.push_back(moment.index);
-      if (moment.kind == MomentKind::kCallEnds) std::erase(running, moment.index);
-      if (moment.kind == MomentKind::kUnpack) {
-        wanted = buffer(chunk.unpack_order[place(moment.index)]) + " backward";
-      }
-    }
-  }
+  ChunkNames(const ChunkProfile& chunk, const ChunkPlan& plan)
+      : plan_(plan),
+        pieces_(pieces_of(
+            chunk.timeline,
+            [&](int call) {
+              const OperatorProfile& found = chunk.operators[place(call)];
+              return name_in(found.scope, found.name);
+            },
+            [&](int unpack) { return buffer_name(plan, chunk.unpack_order[place(unpack)]); })) {}
 
   /// Of what leads to a moment.
-  [[nodiscard]] const std::string& piece(int moment) const { return names_[place(moment)]; }
-
-  [[nodiscard]] std::string buffer(int id) const {
-    if (place(id) < chunk_.buffers.size()) {
-      const Position& position = chunk_.buffers[place(id)].position;
-      const std::string number = position.ordinal > 0 ? " " + std::to_string(position.ordinal) : "";
-      return name_of(position.scope, position.saver) + number;
-    }
-    const Anchor& anchor = plan_.anchors[place(id) - chunk_.buffers.size()];
-    return name_of(anchor.scope, anchor.name) + " (anchor)";
-  }
+  [[nodiscard]] const std::string& piece(int moment) const { return pieces_[place(moment)].name; }
+  [[nodiscard]] std::string buffer(int id) const { return buffer_name(plan_, id); }
 
  private:
-  const ChunkProfile& chunk_;
   const ChunkPlan& plan_;
-  std::vector<std::string> names_;  // By moment.
+  std::vector<Piece> pieces_;
 };
 
 class Events {
@@ -93,11 +67,6 @@ class Events {
  private:
   [[nodiscard]] const ChunkNames& names(const PassStep& pass) const {
     return names_.at(pass.chunk);
-  }
-
-  static std::string text_of(const PassStep& pass) {
-    return std::string(pass.backward ? "backward" : "forward") + ", chunk " +
-           std::to_string(pass.chunk) + ", micro-batch " + std::to_string(pass.micro_batch);
   }
 
   void add_compute(const SimulatedSpan& span) {
@@ -140,7 +109,7 @@ class Events {
       events_.passes.back().end_ns = span.end_ns;
       return;
     }
-    events_.passes.push_back({text_of(span.pass),
+    events_.passes.push_back({name_of(span.pass),
                               span.pass.backward ? "backward" : "forward",
                               span.begin_ns,
                               span.end_ns,
@@ -192,4 +161,4 @@ StepEvents predicted_events(const Simulation& simulation, const Profile& profile
   return Events(simulation, profile, plan).run();
 }
 
-}  // namespace spillway::app
+}  // namespace spillway

@@ -6,10 +6,10 @@
 #include "spillway/plan/simulate.hpp"
 #include "spillway/trace/trace.hpp"
 
-namespace spillway::app {
+namespace spillway {
 
 /// `simulation` must have been made from both, with `trace`.
 [[nodiscard]] StepEvents predicted_events(const Simulation& simulation, const Profile& profile,
                                           const Plan& plan);
 
-}  // namespace spillway::app
+}  // namespace spillway

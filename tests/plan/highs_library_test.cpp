@@ -1,0 +1,62 @@
+#include "plan/highs_library.hpp"
+
+#include <cstdlib>
+#include <string>
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// What is said of places where there is no HiGHS that could be used.
+std::string refusal(const std::vector<std::string>& places) {
+  try {
+    (void)load_highs(places);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(HighsLibraryTest, IsThereWhereItWasWhenThisWasBuilt) {
+  const HighsFunctions functions = load_highs({highs_places().back()});
+  EXPECT_EQ(functions.version_major(), 1);
+}
+
+TEST(HighsLibraryTest, NamesEveryPlaceThatHasNone) {
+  EXPECT_THAT(refusal({"/nowhere/libhighs.so", "libm.so.6"}),
+              AllOf(HasSubstr("[solve] the planner needs the HiGHS solver, version 1.15"),
+                    HasSubstr("/nowhere/libhighs.so (/nowhere/libhighs.so: cannot open"),
+                    HasSubstr("libm.so.6 (it has no function Highs_create)"),
+                    HasSubstr("install the Python package highsbox, or set SPILLWAY_HIGHS")));
+}
+
+TEST(HighsLibraryTest, IsNotTakenInAnotherVersion) {
+  EXPECT_THAT(refusal({SPILLWAY_OLDER_HIGHS}), HasSubstr("older_highs.so (it is version 1.2)"));
+}
+
+TEST(HighsLibraryTest, IsTakenFromTheNextPlaceIfTheFirstHasAnotherVersion) {
+  EXPECT_EQ(load_highs({SPILLWAY_OLDER_HIGHS, highs_places().back()}).version_minor(), 15);
+}
+
+TEST(HighsLibraryTest, IsLookedForOnlyWhereTheEnvironmentSays) {
+  ASSERT_EQ(::setenv("SPILLWAY_HIGHS", "/elsewhere/libhighs.so", 1), 0);
+  EXPECT_EQ(highs_places(), std::vector<std::string>{"/elsewhere/libhighs.so"});
+  ASSERT_EQ(::unsetenv("SPILLWAY_HIGHS"), 0);
+  EXPECT_EQ(highs_places().size(), 2U);
+}
+
+TEST(HighsLibraryTest, OffersNothingToTheProgram) {
+  (void)highs();
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "Highs_create"), nullptr);
+}
+
+}  // namespace
+}  // namespace spillway
