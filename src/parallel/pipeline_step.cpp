@@ -126,9 +126,9 @@ void PipelineStep::forward(const PipelineAction& action) {
   const Key key{action.chunk, action.micro_batch};
   const auto& batch = batches_[static_cast<std::size_t>(action.micro_batch)];
   const bool first = model_.is_first(action.chunk);
+  begin_pass(key);
   const Tensors inputs = first ? batch.inputs : take(inputs_, key);
   post_ahead();
-  if (pass_step_ != nullptr) pass_step_->pass(action.chunk, action.micro_batch);
   Tensors outputs;
   {
     const AutocastRegion autocast(device_.type(), state_.options.autocast);
@@ -163,6 +163,7 @@ void PipelineStep::forward(const PipelineAction& action) {
 void PipelineStep::backward(const PipelineAction& action) {
   const Key key{action.chunk, action.micro_batch};
   const auto chunk = static_cast<std::size_t>(action.chunk);
+  begin_backward();
   Flight flight = take(flights_, key);
   Tensors gradients;
   if (model_.is_last(action.chunk)) {
@@ -247,7 +248,20 @@ void PipelineStep::post_ahead() {
   post(gradients_, state_.gradients);
 }
 
+void PipelineStep::begin_pass(const Key& key) {
+  if (pass_step_ == nullptr || begun_ == key) return;
+  begun_ = key;
+  pass_step_->pass(key.first, key.second);
+}
+
+void PipelineStep::begin_backward() {
+  if (pass_step_ == nullptr || !begun_) return;
+  begun_.reset();
+  pass_step_->backward();
+}
+
 void PipelineStep::receive_activation(const PipelineAction& action) {
+  begin_pass({action.chunk, action.micro_batch});
   if (activations_.posted == activations_.taken && known_shapes(action) == nullptr) {
     TensorShapes shapes = state_.activations.receive_shapes(action.peer, action.tag);
     activations_.incoming = state_.activations.receive(shapes, action.peer, action.tag);
@@ -262,6 +276,7 @@ void PipelineStep::receive_activation(const PipelineAction& action) {
 }
 
 void PipelineStep::receive_gradient(const PipelineAction& action) {
+  begin_backward();
   post_ahead();
   ++gradients_.taken;
   output_gradients_[{action.chunk, action.micro_batch}] = gradients_.incoming.take(device_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -50,6 +51,11 @@ class PipelineStep {
   void receive_activation(const PipelineAction& action);
   void receive_gradient(const PipelineAction& action);
 
+  /// Tells the session which pass's forward, or that a backward, comes next: before what it starts
+  /// from is received or made.
+  void begin_pass(const Key& key);
+  void begin_backward();
+
   /// Expects the next message of each channel, if its shapes are known.
   void post_ahead();
   [[nodiscard]] const TensorShapes* known_shapes(const PipelineAction& action) const;
@@ -75,6 +81,7 @@ class PipelineStep {
   /// Then a message waits until the one before it has left: the other end expects it in time, and
   /// what was sent does not pile up. While shapes are told, receives are not posted ahead.
   bool all_known_ = true;
+  std::optional<Key> begun_;  // The pass whose forward the session was told of last.
   Expected activations_;
   Expected gradients_;
 };

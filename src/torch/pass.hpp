@@ -105,6 +105,7 @@ struct SavedBuffer {
   std::vector<ValueId> roots;    // Held there, for a buffer that is recomputed or proved.
   bool awaited = false;          // Its recipe is complete when the call that runs has ended.
   bool anchor = false;           // Held for replays; autograd did not save it.
+  bool stays = false;            // Saved, and not planned to leave.
   bool prove = false;            // Recomputed beside what was saved, and compared.
   int number = -1;               // Among its pass's offloads,
   std::size_t before = 0;        // and the bytes of those before it.

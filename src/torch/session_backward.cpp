@@ -54,6 +54,7 @@ void SessionCore::begin_backward(Pass& pass) {
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
     order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
     follow(pass, true);
+    if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) not_recorded();
   }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
   if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
@@ -219,6 +220,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer->in_window) take_from_window(buffer);
   if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
   if (!buffer->anchor) saved_ -= buffer->bytes;
+  if (buffer->stays) staying_ -= buffer->bytes;
   if (buffer->on_device()) let_go(buffer->bytes);
   if (buffer->ticket) {
     const auto end = [&] {

@@ -198,12 +198,16 @@ void SessionCore::begin_pass(PassKey key) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
     pass->tail = expected_tail(key);
-  } else if (plan_ != nullptr) {
-    record_next_ = true;
-    count_fallback("a chunk that was not recorded");
+  } else if (plan_ != nullptr && !idle_chunks_.contains(key.chunk)) {
+    not_recorded();
   }
   order_.emplace_back(pass, false);
   passes_.push_back(std::move(pass));
+}
+
+void SessionCore::not_recorded() {
+  record_next_ = true;
+  count_fallback("a chunk that was not recorded");
 }
 
 void SessionCore::diverge(Pass& pass) {
@@ -236,6 +240,9 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
+  buffer->stays = action == ActionKind::kKeep;
+  if (buffer->stays) staying_ += buffer->bytes;
+  step_.staying_peak = std::max(step_.staying_peak, staying_);
   buffer->prove = action == ActionKind::kRecompute && proving_;
   buffer->awaited = action == ActionKind::kRecompute;
   buffer->action = buffer->prove ? ActionKind::kOffload : action;

@@ -118,6 +118,7 @@ class SessionCore final : public Interceptor,
                                      const c10::VariableVersion& counter);
   void note_first_save(Pass& pass);
   void diverge(Pass& pass);
+  void not_recorded();
   void start_offload(const BufferRef& buffer);
   [[nodiscard]] bool may_stay(SavedBuffer& buffer);
   [[nodiscard]] bool copy_out(SavedBuffer& buffer);
@@ -253,7 +254,7 @@ class SessionCore final : public Interceptor,
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
   bool explicit_passes_ = false;
   ScheduleFollower follower_;
-  bool backward_announced_ = false;  // Since the last forward began.
+  bool backward_announced_ = false;           // Since the last forward began.
   std::vector<PassKey> backward_order_;       // Of this step,
   std::vector<PassKey> last_backward_order_;  // and of the one before: what to expect.
 
@@ -267,15 +268,19 @@ class SessionCore final : public Interceptor,
   std::shared_ptr<const Profile> profile_;
   std::shared_ptr<const Plan> plan_;
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
+  // Ran in the recording step and asked for nothing in backward: an embedding alone in its chunk.
+  std::set<int> idle_chunks_;
 
   // Statistics.
   std::uint64_t steps_ = 0;
   std::uint64_t recorded_steps_ = 0;
   std::size_t on_device_ = 0;  // Managed buffers' bytes on the device now,
   std::size_t saved_ = 0;      // and as many as there would be if all were kept.
+  std::size_t staying_ = 0;    // Of these, the ones that are planned to be kept.
   struct StepCounts {
     std::size_t on_device_peak = 0;
     std::size_t saved_peak = 0;
+    std::size_t staying_peak = 0;
     Bytes device_peak;
     Bytes bytes_out;
     Bytes bytes_back;

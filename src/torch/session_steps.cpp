@@ -49,6 +49,7 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
+  step_.staying_peak = staying_;
   (void)device_->take_peak();
   step_start_ = device_->allocated();
   bool recomputes = false;
@@ -146,6 +147,10 @@ void SessionCore::finish_recording() {
     profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
                                                   std::move(moments), profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
+  }
+  idle_chunks_.clear();
+  for (const auto& pass : passes_) {
+    if (!chunks.contains(pass->key.chunk)) idle_chunks_.insert(pass->key.chunk);
   }
   if (profile.chunks.empty()) {
     record_next_ = true;  // Nothing was trained in this step.
@@ -335,9 +340,8 @@ SessionReport SessionCore::report() const {
   for (const auto& [key, totals] : scopes) {
     report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
   }
-  for (const auto& [action, totals] : report.actions) {
-    if (action != to_string(ActionKind::kKeep)) report.planned_reduction += totals.bytes;
-  }
+  // Over all passes in flight.
+  report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.staying_peak);
   report.repeated_calls = last_step_.repeated_calls;
   report.bytes_remade = last_step_.bytes_remade;
   report.demoted = demoted_;

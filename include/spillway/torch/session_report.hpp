@@ -62,7 +62,8 @@ struct SessionReport {
   Bytes saved_peak_with;
   /// The allocator's own peak in the last step; 0 where the device has no such statistics.
   Bytes device_peak;
-  /// What the plan takes off the device, and how much of that the peak fell by: R.
+  /// By how much the plan lowers that peak if what leaves were gone at once, over all passes in
+  /// flight, and how much of that the peak fell by: R.
   Bytes planned_reduction;
   double reduction_ratio = 0;
 
