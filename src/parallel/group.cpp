@@ -154,7 +154,7 @@ at::Tensor Group::all_to_all(const at::Tensor& input, const std::vector<std::int
   return output.to(input.device());
 }
 
-Pending Group::send(at::Tensor tensor, int peer, int tag) const {
+Pending Group::send(const at::Tensor& tensor, int peer, int tag) const {
   state_->check_peer("send", peer, tag);
   const Backend& backend = state_->backend_for("send", tensor);
   std::vector<at::Tensor> tensors{state_->staged(tensor.detach().contiguous(), backend)};
@@ -165,7 +165,7 @@ Pending Group::send(at::Tensor tensor, int peer, int tag) const {
                          {}, host);
 }
 
-Pending Group::receive(at::Tensor tensor, int peer, int tag) const {
+Pending Group::receive(const at::Tensor& tensor, int peer, int tag) const {
   state_->check_written("receive", tensor);
   state_->check_peer("receive", peer, tag);
   const Backend& backend = state_->backend_for("receive", tensor);

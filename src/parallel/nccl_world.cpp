@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string_view>
 
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -142,22 +144,12 @@ std::vector<Place> exchange(const Group& everyone, const Place& mine) {
   return places;
 }
 
-}  // namespace
-
-bool has_nccl() noexcept { return true; }
-
-std::unique_ptr<World> make_nccl_world(const NcclAddress& address, const WorldOptions& options) {
-  check_address(address);
-  auto store =
-      make_store(address.host, address.port, address.rank == 0, address.size, options.timeout);
-  return std::make_unique<NcclWorld>(address, std::move(store), nullptr, options);
-}
-
-std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start, const WorldOptions& options) {
-  const Group everyone = start->everyone();
-  NcclAddress address;
-  address.rank = start->rank();
-  address.size = start->size();
+/// Finds the address by the groups of `start` and opens the store there.
+void meet(World& start, const WorldOptions& options, NcclAddress& address,
+          c10::intrusive_ptr<c10d::TCPStore>& store) {
+  const Group everyone = start.everyone();
+  address.rank = start.rank();
+  address.size = start.size();
   Place here;
   ::gethostname(here.host.data(), here.host.size() - 1);
   std::vector<Place> places = exchange(everyone, here);
@@ -169,7 +161,6 @@ std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start, const World
   const bool one_machine = std::all_of(places.begin(), places.end(),
                                        [&](const Place& each) { return each.host == here.host; });
   address.host = one_machine ? "localhost" : places[0].host.data();
-  c10::intrusive_ptr<c10d::TCPStore> store;
   if (address.rank == 0) {
     // Port 0: the system chooses one that is free.
     store = make_store(address.host, 0, true, address.size, options.timeout);
@@ -180,6 +171,27 @@ std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start, const World
   if (store == nullptr) {
     store = make_store(address.host, address.port, false, address.size, options.timeout);
   }
+}
+
+}  // namespace
+
+bool has_nccl() noexcept { return true; }
+
+std::unique_ptr<World> make_nccl_world(const NcclAddress& address, const WorldOptions& options) {
+  check_address(address);
+  // torchrun serves a store at that address itself, and says so.
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // NOLINT(concurrency-mt-unsafe)
+  const bool served = agent != nullptr && std::string_view(agent) == "True";
+  auto store = make_store(address.host, address.port, address.rank == 0 && !served, address.size,
+                          options.timeout);
+  return std::make_unique<NcclWorld>(address, std::move(store), nullptr, options);
+}
+
+std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start, const WorldOptions& options) {
+  NcclAddress address;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  // One rank may have no device while the others wait for it.
+  run_guarded(*start, [&] { meet(*start, options, address, store); });
   return std::make_unique<NcclWorld>(address, std::move(store), std::move(start), options);
 }
 

@@ -94,8 +94,8 @@ class Group {
 
   /// Sends to, or receives from, the group rank `peer`, which is not this one. Both sides agree on
   /// `tag` (0 to 2^20), type and number of elements. `tensor` of receive() is contiguous.
-  [[nodiscard]] Pending send(at::Tensor tensor, int peer, int tag) const;
-  [[nodiscard]] Pending receive(at::Tensor tensor, int peer, int tag) const;
+  [[nodiscard]] Pending send(const at::Tensor& tensor, int peer, int tag) const;
+  [[nodiscard]] Pending receive(const at::Tensor& tensor, int peer, int tag) const;
 
   /// Returns when all members have called it.
   void barrier() const;

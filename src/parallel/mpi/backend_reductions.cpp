@@ -31,7 +31,7 @@ Backend::OperationRef Backend::start_all_gather(const at::Tensor& output, const 
     throw InvalidArgument("all_gather", "the output must be " + std::to_string(size_) +
                                             " times as large as the input");
   }
-  const auto operation = collective("all_gather", {output, input});
+  auto operation = collective("all_gather", {output, input});
   const auto bytes = static_cast<std::int64_t>(input.nbytes());
   auto* const to = static_cast<char*>(output.data_ptr());
   // The input may be its own part of the output.
@@ -57,7 +57,7 @@ Backend::OperationRef Backend::start_reduce_scatter(const at::Tensor& output,
   }
   const std::int64_t count = output.numel();
   const auto bytes = static_cast<std::int64_t>(output.nbytes());
-  const auto operation = collective("reduce_scatter", {output, input});
+  auto operation = collective("reduce_scatter", {output, input});
   const Landing arrived = make_landing(size_ * bytes);
   const auto* const mine = static_cast<const char*>(input.data_ptr());
   std::vector<const void*> rows(static_cast<std::size_t>(size_), mine + rank_ * bytes);
@@ -88,7 +88,7 @@ Backend::OperationRef Backend::start_all_reduce(const at::Tensor& tensor,
   };
 
   const std::int64_t here = count_of(rank_);
-  const auto operation = collective("all_reduce", {tensor});
+  auto operation = collective("all_reduce", {tensor});
   const Landing arrived = make_landing(size_ * here * element);
   auto* const data = static_cast<char*>(tensor.data_ptr());
   char* const share = data + begin_of(rank_) * element;

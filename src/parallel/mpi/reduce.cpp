@@ -19,17 +19,8 @@ using How = c10d::ReduceOp::RedOpType;
 
 /// What elements are combined in.
 template <typename T>
-struct Wide {
-  using type = T;
-};
-template <>
-struct Wide<c10::BFloat16> {
-  using type = float;
-};
-template <>
-struct Wide<c10::Half> {
-  using type = float;
-};
+using Wide =
+    std::conditional_t<std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, c10::Half>, float, T>;
 
 template <typename T>
 T least(T left, T right) {
@@ -49,8 +40,8 @@ T most(T left, T right) {
 
 template <typename T, typename Combine>
 void combine_rows(const std::vector<const void*>& rows, void* out, std::int64_t count,
-                  typename Wide<T>::type divisor, const Combine& combine) {
-  using Sum = typename Wide<T>::type;
+                  Wide<T> divisor, const Combine& combine) {
+  using Sum = Wide<T>;
   constexpr std::int64_t kBlock = 1024;
   std::array<Sum, kBlock> block;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
@@ -73,7 +64,7 @@ void combine_rows(const std::vector<const void*>& rows, void* out, std::int64_t 
 
 template <typename T>
 void reduce_typed(How how, const std::vector<const void*>& rows, void* out, std::int64_t count) {
-  using Sum = typename Wide<T>::type;
+  using Sum = Wide<T>;
   if (how == How::PRODUCT) return combine_rows<T>(rows, out, count, 1, std::multiplies<>());
   if (how == How::MIN) return combine_rows<T>(rows, out, count, 1, least<Sum>);
   if (how == How::MAX) return combine_rows<T>(rows, out, count, 1, most<Sum>);
