@@ -6,8 +6,8 @@
 
 namespace spillway {
 
-/// The rules whose tables (rule, limits, those of frameworks) are keys of `top`; calls its finish(),
-/// so whoever has other keys there asks for them before.
+/// The rules whose tables (rule, limits, those of frameworks) are keys of `top`; calls its
+/// finish(), so whoever has other keys there asks for them before.
 /// Errors: as parse_rules().
 [[nodiscard]] Rules read_rules(TomlReader& top);
 
