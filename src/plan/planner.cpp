@@ -51,9 +51,8 @@ class Planning {
     if (!bound) return std::nullopt;
     Found found = search_.best(budget, *bound, known);
     if (!found.evaluated.fits()) {
-      Evaluated evaluated = search_.evaluator().evaluate(search_.smallest().choice, budget);
-      if (!evaluated.fits()) return std::nullopt;
-      found = {search_.smallest().choice, std::move(evaluated)};
+      found = smallest_within(budget);
+      if (!found.evaluated.fits()) return std::nullopt;
     }
     keep_what_stays(search_, budget, found);
     known.push_back(found.choice);
@@ -61,6 +60,19 @@ class Planning {
   }
 
  private:
+  /// The choice that needs the least, with as much as the budget has.
+  [[nodiscard]] Found smallest_within(std::int64_t budget) {
+    const Found& smallest = search_.smallest();
+    Evaluated evaluated = search_.evaluator().evaluate(smallest.choice, budget);
+    if (!evaluated.fits() && count(smallest.evaluated.simulation.peak) <= budget) {
+      // With passes in flight more room does not always mean that less is missed: what it was found
+      // with does.
+      evaluated = smallest.evaluated;
+      evaluated.excess = 0;
+    }
+    return {smallest.choice, std::move(evaluated)};
+  }
+
   [[nodiscard]] PlannedStep result(const Found& found, std::int64_t budget, std::int64_t bound) {
     const Simulation& simulation = found.evaluated.simulation;
     PlannedStep step;
