@@ -24,7 +24,6 @@ constexpr const char* kExamples =
     "                                                  same to the bit, on whatever layout\n"
     "  mpirun -n 4 spillway train --set parallel.pipeline=2 --set parallel.data=2\n"
     "  mpirun -n 4 spillway train --set parallel.pipeline=4 --set parallel.virtual=2 --budget 50%\n"
-    "  torchrun --nproc-per-node 4 -m spillway train --set parallel.pipeline=4\n"
     "  spillway train --out run                        also writes run/metrics.jsonl, train.json,\n"
     "                                                  report.txt, report.json, plan.json,\n"
     "                                                  profile.json\n"

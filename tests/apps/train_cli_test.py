@@ -65,7 +65,7 @@ class Train(InAFolder):
         self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x\n")
         self.assertRegex(result.stdout, r"fallbacks +none\n")
         names = sorted(each.name for each in out.iterdir())
-        self.assertEqual(names, ["plan.json", "profile.json", "report.json", "report.txt", "train.json"])
+        self.assertEqual(names, ["metrics.jsonl", "plan.json", "profile.json", "report.json", "report.txt", "train.json"])
         found = json.loads((out / "train.json").read_text(encoding="utf-8"))
         self.assertEqual(found["schema"], "spillway.train/1")
         self.assertTrue(found["bits_equal"])
@@ -176,7 +176,7 @@ class Train(InAFolder):
         lines = result.stderr.splitlines()
         self.assertEqual(len(lines), 3, result.stderr)
         for line in lines:
-            self.assertRegex(line, r"^with Spillway +: step \d/3, loss \d+\.\d+, \d+\.\d+ ms$")
+            self.assertRegex(line, r"^with Spillway +: step \d/3, loss \d+\.\d+, \d+ tokens/s, device \d+\.\d [KM]iB, host \d+\.\d [KM]iB$")
         self.assertNotIn("\r", result.stderr)
 
     def test_draws_a_bar_on_a_terminal(self):
@@ -185,8 +185,8 @@ class Train(InAFolder):
         self.assertRegex(text, r"\rwith Spillway +\[#{15}\.{15}\] 1/2  loss .*\rwith Spillway +\[#{30}\] 2/2  loss ")
 
     def test_refuses_what_cannot_be_before_it_trains(self):
-        self.assertIn("kv_heads = 3 must divide heads = 4", self.refused(1, "train", *tiny(kv_heads=3)))
-        self.assertIn("give a multiple of 8 as hidden", self.refused(1, "train", *tiny(hidden=30)))
+        self.assertIn("kv_heads divide heads: 4 / 3 leaves 1", self.refused(1, "train", *tiny(kv_heads=3)))
+        self.assertIn("heads divide hidden: 30 / 4 leaves 2", self.refused(1, "train", *tiny(hidden=30)))
         self.assertIn("device 99 wanted", self.refused(1, "train", *tiny(device="cuda:99")))
         self.assertIn("cannot read /nowhere/r.toml", self.refused(1, "train", *TINY, "--rules", "/nowhere/r.toml"))
         self.assertIn("cannot read /nowhere/p.json", self.refused(1, "train", *TINY, "--plan", "/nowhere/p.json"))
@@ -235,7 +235,7 @@ class WithoutTorch(InAFolder):
 class Help(unittest.TestCase):
     def test_names_options_with_their_defaults(self):
         text = run("spillway", "train", "--help").stdout
-        for word in ("--compare", "--layers N:POSITIVE=4", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE=12",
+        for word in ("--compare", "--layers N:POSITIVE", "--set KEY=VALUE", "--digest", "--plain", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE",
                      "--verify-every N:POSITIVE", "--trace FILE"):
             self.assertIn(word, text)
 

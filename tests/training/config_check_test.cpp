@@ -18,16 +18,16 @@ struct Case {
 TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
   const std::vector<Case> cases = {
       {{"model.heads=5"},
-       "--set model.heads=5: model.heads = 5 and model.hidden = 64 are impossible together: heads "
-       "divide hidden: 64 / 5 leaves 4"},
+       "--set model.heads=5: model.heads = 5 and model.hidden = 128 are impossible together: heads "
+       "divide hidden: 128 / 5 leaves 3"},
       {{"model.kv_heads=3"},
        "--set model.kv_heads=3: model.kv_heads = 3 and model.heads = 4 are impossible together: "
        "kv_heads divide heads: 4 / 3 leaves 1"},
       {{"model.hidden=36", "model.heads=4"},
        "--set model.heads=4: model.heads = 4 and model.hidden = 36 are impossible together: rotary "
        "positions turn pairs of values, so a head has an even width: 36 / 4 = 9"},
-      {{"model.kind=gpt"},
-       "--set model.kind=gpt: model.kv_heads = 2 and model.kind = \"gpt\" are impossible together: "
+      {{"model.kind=gpt", "model.kv_heads=2"},
+       "--set model.kv_heads=2: model.kv_heads = 2 and model.kind = \"gpt\" are impossible together: "
        "gpt has as many heads of keys and values as heads; set kv_heads to 0"},
       {{"data.format=bin"},
        "--set data.format=bin: data.format = \"bin\" is impossible: it says how data.path is "

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""`spillway train` as several ranks under mpirun, as a user runs it: bits, restarts, and how it ends when something fails."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from program import BIN
+
+MPIRUN = os.environ.get("SPILLWAY_MPIEXEC", "mpirun")
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+SMALL = ["--layers", "4", "--hidden", "64", "--tokens", "128", "--steps", "4", "--dropout", "0.1"]
+
+
+def command(ranks, *words):
+    program = [str(BIN / "spillway"), "train", *map(str, words)]
+    return program if ranks == 1 else [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program]
+
+
+def parallel(**sizes):
+    return [word for name, size in sizes.items() for word in ("--set", f"parallel.{name}={size}")]
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def train(self, ranks, *words):
+        return subprocess.run(command(ranks, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+
+    def ok(self, ranks, *words):
+        result = self.train(ranks, *words)
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        return result.stdout
+
+    def digest(self, ranks, *words):
+        found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
+        self.assertIsNotNone(found)
+        return found.group()
+
+    def test_give_the_same_digest_on_every_layout_of_stages(self):
+        wanted = self.digest(1, *SMALL, "--plain")
+        self.assertEqual(self.digest(1, *SMALL), wanted)
+        self.assertEqual(self.digest(2, *SMALL, *parallel(pipeline=2)), wanted)
+        self.assertEqual(self.digest(2, *SMALL, *parallel(pipeline=2, virtual=2), "--plain"), wanted)
+        self.assertEqual(self.digest(4, *SMALL, *parallel(pipeline=4), "--budget", "80%"), wanted)
+        self.assertNotEqual(self.digest(1, *SMALL, "--seed", 1), wanted)
+
+    def test_compare_bits_and_print_a_line_for_each_rank(self):
+        out = self.folder / "run"
+        text = self.ok(4, *SMALL, *parallel(pipeline=2, data=2), "--set", "train.precision=bf16", "--compare", "--out", out)
+        self.assertIn("bits equal: yes (4 losses and 248 gradients of 4 steps compared)", text)
+        table = re.findall(r"^ +(\d) +(\d) +(\d)  (embedding \.\. layers\.1|layers\.2 \.\. head) ", text, re.MULTILINE)
+        self.assertEqual([row[0] for row in table], ["0", "1", "2", "3"])
+        ranks = json.loads((out / "rank-3" / "train.json").read_text(encoding="utf-8"))["ranks"]
+        self.assertEqual([each["stage"] for each in ranks], [0, 0, 1, 1])
+        self.assertTrue(all(each["offloaded"] > 0 for each in ranks))
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        self.assertEqual([line["step"] for line in lines], [1, 2, 3, 4])
+
+    def test_go_on_under_another_split_with_the_same_bits(self):
+        saved = ["--set", f"train.checkpoint={self.folder / 'saved'}", "--set", "train.resume=latest"]
+        for model in ([], ["--set", "model.kind=gpt", "--set", "model.tied=true"]):
+            layout = parallel(pipeline=2)
+            # The cosine of a run is that of its steps: end it early by the number of steps, go on with all of them.
+            constant = ["--set", "optimizer.schedule=constant"]
+            wanted = self.digest(2, *SMALL, *model, *layout, *constant, "--set", "train.steps=6")
+            self.ok(2, *SMALL, *model, *layout, *constant, *saved, "--set", "train.steps=3")
+            other = parallel(pipeline=1) if not model else layout
+            ranks = 1 if not model else 2
+            self.assertEqual(self.digest(ranks, *SMALL, *model, *other, *constant, *saved, "--set", "train.steps=6"), wanted)
+            for file in sorted((self.folder / "saved").rglob("*"), reverse=True):
+                file.unlink() if file.is_file() else file.rmdir()
+
+    def test_save_and_end_when_told_to(self):
+        saved = ["--set", f"train.checkpoint={self.folder / 'saved'}"]
+        process = subprocess.Popen(
+            command(1, *SMALL, *saved, "--set", "train.steps=100000", "--plain"),
+            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        time.sleep(4)
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertRegex(errors, r"ended by signal 15 after step \d+; .*step-\d{6} is written, train.resume=latest goes on")
+        self.assertIn("checkpoint: ", out)
+        self.assertEqual(len(list((self.folder / "saved").glob("step-*/index.json"))), 1)
+
+    def test_name_a_damaged_checkpoint_and_change_nothing(self):
+        saved = ["--set", f"train.checkpoint={self.folder / 'saved'}"]
+        self.ok(2, *SMALL, *parallel(pipeline=2), *saved)
+        file = self.folder / "saved" / "step-000004" / "weights-00001.safetensors"
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+        result = self.train(2, *SMALL, *parallel(pipeline=2), *saved, "--set", "train.resume=latest", "--set", "train.steps=5")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("weights-00001.safetensors", result.stderr)
+        self.assertFalse((self.folder / "saved" / "step-000005").exists())
+        result = self.train(1, "--set", f"train.resume={self.folder / 'saved' / 'step-000004'}", *SMALL, "--layers", "5")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("model.layers: 4 then, 5 now", result.stderr)
+
+    def test_do_the_arithmetic_where_ranks_do_not_divide(self):
+        result = self.train(3, *SMALL, *parallel(pipeline=2))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("data 1 x pipeline 2 x tensor 1 x expert 1 = 2 ranks wanted, 3 are there", result.stderr)
+        result = self.train(1, *SMALL, *parallel(pipeline=3, virtual=2))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("3 x 2 = 6 chunks, but 4 layers", result.stderr)
+
+    def test_end_all_ranks_and_say_why_if_no_plan_fits_one_of_them(self):
+        result = self.train(2, *SMALL, *parallel(pipeline=2), "--budget", "1kB")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"rank \d of 2 ends the job: \[plan\] no plan fits")
+
+    def test_end_if_one_of_them_is_killed(self):
+        process = subprocess.Popen(
+            command(2, *SMALL, *parallel(pipeline=2), "--set", "train.steps=100000", "--plain"),
+            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+        deadline = time.monotonic() + 60
+        ranks = []
+        while len(ranks) < 2 and time.monotonic() < deadline:
+            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
+            ranks = [int(each) for each in children]
+            time.sleep(0.2)
+        self.assertEqual(len(ranks), 2)
+        time.sleep(3)
+        os.kill(ranks[1], signal.SIGKILL)
+        out, _ = process.communicate(timeout=120)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertRegex(out, r"(?i)rank 1|process rank 1|signal 9")
+        for pid in ranks:
+            self.assertFalse(Path(f"/proc/{pid}").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
