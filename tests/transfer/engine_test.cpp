@@ -439,6 +439,7 @@ TEST_F(EngineTest, TimesCopiesOnlyBetweenStartAndStop) {
   EXPECT_GE(records[0].out.done, records[0].out.started);
   ASSERT_TRUE(records[0].back);
   EXPECT_GE(records[0].back->started, records[0].out.done);
+  device_.synchronize();  // The last copies still use both buffers.
 }
 
 TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAnew) {
@@ -450,6 +451,7 @@ TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAnew) {
   engine_.start_timing(epoch);
   EXPECT_TRUE(engine_.drain_records().empty());
   engine_.stop_timing();
+  device_.synchronize();
 }
 
 TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
