@@ -9,6 +9,7 @@
 #include "parallel/autocast.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/parallel/random.hpp"
+#include "spillway/torch/aside.hpp"
 
 namespace spillway {
 namespace {
@@ -213,12 +214,12 @@ void PipelineStep::send_activation(const PipelineAction& action) {
                         " for micro-batches of equal sizes; the next stage does not expect that: "
                         "set shapes_every_time");
   }
-  if (all_known_) state_.activations.settle(1);
+  if (all_known_) aside([&] { state_.activations.settle(1); });
   state_.activations.send(outputs, action.peer, action.tag);
 }
 
 void PipelineStep::send_gradient(const PipelineAction& action) {
-  if (all_known_) state_.gradients.settle(1);
+  if (all_known_) aside([&] { state_.gradients.settle(1); });
   state_.gradients.send(take(input_gradients_, {action.chunk, action.micro_batch}), action.peer,
                         action.tag);
 }
@@ -263,7 +264,8 @@ void PipelineStep::begin_backward() {
 void PipelineStep::receive_activation(const PipelineAction& action) {
   begin_pass({action.chunk, action.micro_batch});
   if (activations_.posted == activations_.taken && known_shapes(action) == nullptr) {
-    TensorShapes shapes = state_.activations.receive_shapes(action.peer, action.tag);
+    TensorShapes shapes;
+    aside([&] { shapes = state_.activations.receive_shapes(action.peer, action.tag); });
     activations_.incoming = state_.activations.receive(shapes, action.peer, action.tag);
     ++activations_.posted;
     state_.shapes[border(action)] = std::move(shapes);
@@ -271,15 +273,19 @@ void PipelineStep::receive_activation(const PipelineAction& action) {
     post_ahead();
   }
   ++activations_.taken;
+  Tensors received;
+  aside([&] { received = activations_.incoming.take(device_); });
   inputs_[{action.chunk, action.micro_batch}] =
-      as_inputs(activations_.incoming.take(device_), state_.shapes.at(border(action)));
+      as_inputs(received, state_.shapes.at(border(action)));
 }
 
 void PipelineStep::receive_gradient(const PipelineAction& action) {
   begin_backward();
   post_ahead();
   ++gradients_.taken;
-  output_gradients_[{action.chunk, action.micro_batch}] = gradients_.incoming.take(device_);
+  aside([&] {
+    output_gradients_[{action.chunk, action.micro_batch}] = gradients_.incoming.take(device_);
+  });
 }
 
 double PipelineStep::share_of(int micro_batch) const {

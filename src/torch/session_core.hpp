@@ -1,6 +1,7 @@
 /// The heart of a session, shared with the hooks of graphs that outlive it; internal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -62,6 +63,9 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] SessionReport report() const;
   [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
   [[nodiscard]] Trace trace() const;
+
+  /// As aside().
+  void stand_aside(const std::function<void()>& wait);
 
   // What autograd asks for.
   [[nodiscard]] std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) override;

@@ -16,6 +16,15 @@ SessionCore::AtWork::~AtWork() {
   core_->clock_.resume();
 }
 
+void SessionCore::stand_aside(const std::function<void()>& wait) {
+  const AtWork at_work(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    clock_.works();  // The device may wait, too.
+  }
+  wait();
+}
+
 void SessionCore::note_save(Pass& pass, int site) {
   if (pass.backward_begun) pass.moments->in_order = false;
   clock_.moment(pass.moments, MomentKind::kSave, site);

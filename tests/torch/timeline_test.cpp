@@ -2,12 +2,16 @@
 #include "torch/timeline.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "spillway/core/error.hpp"
 #include "spillway/models/llama.hpp"
+#include "spillway/torch/aside.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "spillway/torch/scope.hpp"
 #include "timeline_queries.hpp"
@@ -317,6 +321,36 @@ TEST(HostMemory, DoesNotCountTheReleaseOfWhatWasThereBefore) {
     EXPECT_EQ(host_memory(), start);
   }
   EXPECT_EQ(host_memory(), start);
+}
+
+TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
+  using Clock = std::chrono::steady_clock;
+  SessionOptions options = offload_everything();
+  Session session(std::move(options));
+  TinyModel model({});
+  session.register_model(model);
+  bool waited = false;
+  aside([&] { waited = true; });  // Outside of steps it just runs.
+  EXPECT_TRUE(waited);
+  const auto begin = Clock::now();
+  Clock::duration wait{};
+  {
+    const auto step = session.step();
+    const at::Tensor loss = model.loss(model.tokens(1, 32, 0));
+    const auto from = Clock::now();
+    aside([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+    wait = Clock::now() - from;
+    loss.backward();
+  }
+  const auto rest = std::chrono::duration_cast<Nanoseconds>(Clock::now() - begin - wait);
+  std::int64_t computing = 0;
+  for (const Moment& moment : session.profile()->chunks.at(0).timeline) {
+    computing += moment.compute_ns;
+  }
+  EXPECT_GT(computing, 0);
+  // However slow the machine is: what was computed was computed beside the wait.
+  EXPECT_LE(computing, rest.count());
+  EXPECT_THROW(aside([] { throw InvalidArgument("wait", "nobody came"); }), InvalidArgument);
 }
 
 }  // namespace
