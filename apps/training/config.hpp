@@ -80,6 +80,7 @@ struct ParallelConfig {
   std::int64_t expert = 1;
   std::string schedule = "1f1b";
   std::string segmentation = "uniform";
+  std::string profile;
   std::int64_t recompute_interval = 0;
   bool recompute_offload = false;
   double timeout = 120;

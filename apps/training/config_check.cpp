@@ -91,6 +91,17 @@ class Check {
                  text(chunks) + " chunks have " + text(chunks + 1) + " bounds, found " +
                  std::to_string(bounds.size()));
     }
+    if (!bounds.empty() && bounds.back() != config_.model.layers) {
+      refuse({"parallel.segmentation", "model.layers"},
+             "the last bound is the number of layers: " + text(bounds.back()) + " is not " +
+                 text(config_.model.layers));
+    }
+    const bool by_profile = parallel.segmentation == "memory" || parallel.segmentation == "time";
+    if (by_profile && parallel.profile.empty()) {
+      refuse({"parallel.segmentation"},
+             "it is known from a profile of the whole model; make one with `spillway profile`, and "
+             "name it in parallel.profile");
+    }
     if (parallel.recompute_offload && parallel.recompute_interval == 0) {
       refuse({"parallel.recompute_offload", "parallel.recompute_interval"},
              "nothing is recomputed, so there are no inputs to offload");

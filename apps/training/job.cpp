@@ -30,9 +30,13 @@ TopologySizes sizes_of(const ParallelConfig& config) {
 
 PipelineLayerOptions layer_options(const TrainConfig& config, at::Device device) {
   PipelineLayerOptions options;
+  if (!config.parallel.profile.empty()) {
+    options.profile = std::make_shared<const Profile>(load_profile(config.parallel.profile));
+  }
   options.chunks = static_cast<int>(config.parallel.virtual_stages);
   options.loss_fn = language_model_loss;
-  options.seg_method = config.parallel.segmentation;
+  options.seg_method =
+      segmentation_method(config.parallel.segmentation, model_layers(config.model, device));
   options.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
   options.recompute_offload = config.parallel.recompute_offload;
   options.seed = static_cast<std::uint64_t>(config.train.seed);

@@ -1,7 +1,10 @@
 #include "training/model_layers.hpp"
 
+#include <algorithm>
+
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
+#include "training/segmentation_text.hpp"
 
 namespace spillway::app {
 namespace {
@@ -43,8 +46,19 @@ std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device
   return llama_layers(shape);
 }
 
-std::string repeated_kind(const ModelConfig& config) {
-  return config.kind == "gpt" ? "GptLayer" : "LlamaLayer";
+std::string segmentation_method(const std::string& segmentation,
+                                const std::vector<LayerDesc>& layers) {
+  std::vector<int> bounds = parse_bounds(segmentation);
+  if (bounds.empty()) return segmentation;
+  const auto first = std::find_if(layers.begin(), layers.end(), [](const LayerDesc& layer) {
+    return layer.name.starts_with("layers.");
+  });
+  for (int& bound : bounds) bound += static_cast<int>(first - layers.begin());
+  bounds.front() = 0;
+  bounds.back() = static_cast<int>(layers.size());
+  std::string text;
+  for (const int bound : bounds) text += (text.empty() ? "" : ",") + std::to_string(bound);
+  return text;
 }
 
 }  // namespace spillway::app

@@ -12,7 +12,9 @@ namespace spillway::app {
 /// Errors: InvalidArgument for a shape that cannot be.
 [[nodiscard]] std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device);
 
-/// The kind of the repeated layers, for segmentation.
-[[nodiscard]] std::string repeated_kind(const ModelConfig& config);
+/// PipelineLayerOptions::seg_method of a config's segmentation. Bounds there count the transformer
+/// layers; what comes before and after them belongs to the first and the last part.
+[[nodiscard]] std::string segmentation_method(const std::string& segmentation,
+                                              const std::vector<LayerDesc>& layers);
 
 }  // namespace spillway::app

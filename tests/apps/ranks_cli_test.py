@@ -94,6 +94,19 @@ class Ranks(unittest.TestCase):
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         self.assertEqual([line["step"] for line in lines], [1, 2, 3, 4])
 
+    def test_cut_the_model_as_told_with_the_same_bits(self):
+        wanted = self.digest(1, *SMALL, "--plain")
+        profile = self.folder / "p.json"
+        result = subprocess.run(
+            [str(BIN / "spillway"), "profile", "--layers", "4", "--hidden", "64", "--tokens", "512", "--out", str(profile)],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)  # fmt: skip
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for segmentation, first in (("0,3,4", "embedding .. layers.2"), ("layer:LlamaLayer", "embedding .. layers.1"),
+                                    ("memory", "embedding .. layers."), ("time", "embedding .. layers.")):  # fmt: skip
+            text = self.ok(2, *SMALL, *parallel(pipeline=2, segmentation=segmentation, profile=profile), "--digest")
+            self.assertIn(wanted, text)
+            self.assertIn(first, text)
+
     def test_go_on_under_another_split_with_the_same_bits(self):
         saved = ["--set", f"train.checkpoint={self.folder / 'saved'}", "--set", "train.resume=latest"]
         for model in ([], ["--set", "model.kind=gpt", "--set", "model.tied=true"]):

@@ -27,7 +27,8 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "--set model.heads=4: model.heads = 4 and model.hidden = 36 are impossible together: rotary "
        "positions turn pairs of values, so a head has an even width: 36 / 4 = 9"},
       {{"model.kind=gpt", "model.kv_heads=2"},
-       "--set model.kv_heads=2: model.kv_heads = 2 and model.kind = \"gpt\" are impossible together: "
+       "--set model.kv_heads=2: model.kv_heads = 2 and model.kind = \"gpt\" are impossible "
+       "together: "
        "gpt has as many heads of keys and values as heads; set kv_heads to 0"},
       {{"data.format=bin"},
        "--set data.format=bin: data.format = \"bin\" is impossible: it says how data.path is "
@@ -64,6 +65,13 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "--set parallel.pipeline=3: parallel.pipeline = 3, parallel.virtual = 3 and model.layers = "
        "8 "
        "are impossible together: every chunk has a layer: 3 x 3 = 9 chunks, but 8 layers"},
+      {{"parallel.pipeline=2", "parallel.segmentation=0,4,9"},
+       "--set parallel.segmentation=0,4,9: parallel.segmentation = \"0,4,9\" and model.layers = 8 "
+       "are impossible together: the last bound is the number of layers: 9 is not 8"},
+      {{"parallel.pipeline=2", "parallel.segmentation=memory"},
+       "--set parallel.segmentation=memory: parallel.segmentation = \"memory\" is impossible: it "
+       "is known from a profile of the whole model; make one with `spillway profile`, and name it "
+       "in parallel.profile"},
       {{"parallel.pipeline=2", "parallel.segmentation=0,4,6,8"},
        "--set parallel.segmentation=0,4,6,8: parallel.segmentation = \"0,4,6,8\", "
        "parallel.pipeline = 2 and parallel.virtual = 1 are impossible together: 2 x 1 = 2 chunks "
