@@ -14,28 +14,13 @@ at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-}  // namespace
-
-std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device) {
-  if (config.kind == "gpt") {
-    GptShape shape;
-    shape.layers = static_cast<int>(config.layers);
-    shape.hidden = config.hidden;
-    shape.heads = config.heads;
-    shape.ffn = config.ffn;
-    shape.tokens = config.tokens;
-    shape.vocabulary = config.vocabulary;
-    shape.dropout = config.dropout;
-    shape.tied = config.tied;
-    shape.device = device;
-    shape.dtype = dtype_of(config.dtype);
-    return gpt_layers(shape);
-  }
-  LlamaShape shape;
+/// What both kinds of model have.
+template <typename Shape>
+Shape shape_of(const ModelConfig& config, at::Device device) {
+  Shape shape;
   shape.layers = static_cast<int>(config.layers);
   shape.hidden = config.hidden;
   shape.heads = config.heads;
-  shape.kv_heads = config.key_heads();
   shape.ffn = config.ffn;
   shape.tokens = config.tokens;
   shape.vocabulary = config.vocabulary;
@@ -43,6 +28,15 @@ std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device
   shape.tied = config.tied;
   shape.device = device;
   shape.dtype = dtype_of(config.dtype);
+  return shape;
+}
+
+}  // namespace
+
+std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device) {
+  if (config.kind == "gpt") return gpt_layers(shape_of<GptShape>(config, device));
+  auto shape = shape_of<LlamaShape>(config, device);
+  shape.kv_heads = config.key_heads();
   return llama_layers(shape);
 }
 

@@ -157,10 +157,10 @@ StepOutcome PipelineRunner::evaluate(std::span<const MicroBatch> batches) {
 
 at::Tensor PipelineRunner::mean_loss(const StepOutcome& outcome) const {
   const PipelineLayerOptions& options = state_->model.options();
-  at::Tensor loss = outcome.loss;
-  if (!loss.defined()) {
-    loss = at::zeros({}, at::TensorOptions(options.device).dtype(at::kDouble));
-  }
+  // Not the outcome's own: sums are made in place.
+  at::Tensor loss = outcome.loss.defined()
+                        ? outcome.loss.clone()
+                        : at::zeros({}, at::TensorOptions(options.device).dtype(at::kDouble));
   state_->groups.activations.broadcast(loss, options.num_stages - 1);
   const int ranks = state_->groups.data.size();
   if (ranks == 1) return loss;

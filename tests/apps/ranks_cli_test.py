@@ -126,7 +126,8 @@ class Ranks(unittest.TestCase):
         process = subprocess.Popen(
             command(1, *SMALL, *saved, "--set", "train.steps=100000", "--plain"),
             env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-        time.sleep(4)
+        first = process.stderr.readline()  # However long it takes until it trains.
+        self.assertIn("step 1/", first)
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)

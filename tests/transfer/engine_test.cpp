@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine_fixture.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/host_device.hpp"
 #include "spillway/memory/counting_tier.hpp"
@@ -23,38 +24,10 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::EngineTest;
 using testing::error_text;
 using testing::Gate;
-
-constexpr Bytes kSize = 16_KiB;
-
-class EngineTest : public ::testing::Test {
- protected:
-  explicit EngineTest(Timing timing = Timing::kOff) : timing_(timing) {}
-
-  /// Everything the engine stands on; a member each so that tests can look at it.
-  HostDevice host_;
-  testing::CountingDevice device_{host_};
-  Slab slab_{device_, {.capacity = 4_MiB, .chunk = 2_MiB, .prepare = 4_MiB}};
-  HostTier host_tier_{slab_};
-  CountingTier tier_{host_tier_};
-  Timing timing_;
-  TransferEngine engine_{device_, tier_, {.timing = timing_, .group = 1_MiB}};
-  std::unique_ptr<Stream> compute_ = device_.make_stream("compute");
-
-  DeviceBuffer filled(int value, Bytes size = kSize) {
-    DeviceBuffer buffer = device_.allocate(size);
-    compute_->fill(buffer.data(), std::byte(value), size);
-    return buffer;
-  }
-  static bool holds(const DeviceBuffer& buffer, int value) {
-    return std::all_of(buffer.span().begin(), buffer.span().end(),
-                       [value](std::byte each) { return std::to_integer<int>(each) == value; });
-  }
-  void poison(const DeviceBuffer& buffer) {
-    compute_->fill(buffer.data(), std::byte{0xEE}, buffer.size());
-  }
-};
+using testing::kSize;
 
 TEST_F(EngineTest, BringsABufferBackAsItWas) {
   const DeviceBuffer source = filled(7);
@@ -407,101 +380,6 @@ TEST_F(EngineTest, KeepsSeveralPassesInFlight) {
   EXPECT_EQ(back.ahead(), 0_B);
   EXPECT_EQ(tier_.counts().leases, 0U);
   EXPECT_LT(engine_.totals().reloads, 4U * kBuffers);  // The last buffers never left.
-}
-
-class TimedEngineTest : public EngineTest {
- protected:
-  TimedEngineTest() : EngineTest(Timing::kOn) {}
-};
-
-TEST_F(EngineTest, TimesCopiesOnlyBetweenStartAndStop) {
-  const DeviceBuffer source = filled(1);
-  const DeviceBuffer destination = device_.allocate(kSize);
-  const auto copy_out_and_back = [&] {
-    Ticket ticket = *engine_.offload(source.span(), *compute_);
-    const std::uint64_t id = ticket.id();
-    engine_.release(ticket, *compute_);
-    engine_.reload(ticket, destination.span(), *compute_);
-    engine_.ready(ticket, *compute_);
-    return id;
-  };
-  (void)copy_out_and_back();
-  const EventRef epoch = device_.make_event(Timing::kOn);
-  compute_->record(*epoch);
-  engine_.start_timing(epoch);
-  const std::uint64_t timed = copy_out_and_back();
-  engine_.stop_timing();
-  (void)copy_out_and_back();
-  const std::vector<TransferRecord> records = engine_.drain_records();
-  ASSERT_EQ(records.size(), 1U);
-  EXPECT_EQ(records[0].ticket, timed);
-  EXPECT_GE(records[0].out.started, Nanoseconds(0));
-  EXPECT_GE(records[0].out.done, records[0].out.started);
-  ASSERT_TRUE(records[0].back);
-  EXPECT_GE(records[0].back->started, records[0].out.done);
-  device_.synchronize();  // The last copies still use both buffers.
-}
-
-TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAnew) {
-  const DeviceBuffer source = filled(1);
-  const EventRef epoch = device_.make_event(Timing::kOn);
-  compute_->record(*epoch);
-  engine_.start_timing(epoch);
-  (void)engine_.offload(source.span(), *compute_);
-  engine_.start_timing(epoch);
-  EXPECT_TRUE(engine_.drain_records().empty());
-  engine_.stop_timing();
-  device_.synchronize();
-}
-
-TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
-  const DeviceBuffer source = filled(1);
-  const DeviceBuffer destination = device_.allocate(kSize);
-  {
-    Ticket first = *engine_.offload(source.span(), *compute_);
-    const Ticket second = *engine_.offload(source.span(), *compute_);
-    engine_.release(first, *compute_);
-    engine_.reload(first, destination.span(), *compute_);
-    engine_.ready(first, *compute_);
-  }
-  std::vector<TransferRecord> records = engine_.drain_records();
-  ASSERT_EQ(records.size(), 2U);
-  std::sort(records.begin(), records.end(),
-            [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
-  EXPECT_EQ(records[0].bytes, kSize);
-  EXPECT_GT(records[0].out.queued, Nanoseconds(0));
-  EXPECT_GE(records[0].out.started, Nanoseconds(0));
-  EXPECT_GE(records[0].out.done, records[0].out.started);
-  ASSERT_TRUE(records[0].back);
-  EXPECT_GE(records[0].back->started, records[0].out.done);
-  EXPECT_GE(records[0].back->done, records[0].back->started);
-  EXPECT_FALSE(records[1].back);
-  EXPECT_TRUE(engine_.drain_records().empty());
-}
-
-TEST(TimedEngine, TellsHowLongAStreamStoodStill) {
-  const auto clock = std::make_shared<testing::ManualClock>();
-  HostDevice device(clock);
-  Slab slab(device, {.capacity = 2_MiB});
-  HostTier tier(slab);
-  TransferEngine engine(device, tier, {.timing = Timing::kOn});
-  const auto producer = device.make_stream("producer");
-  const auto compute = device.make_stream("compute");
-  const DeviceBuffer source = device.allocate(kSize);
-  Gate gate;
-  gate.close(*producer);
-  {
-    Ticket ticket = *engine.offload(source.span(), *producer);
-    const int before = clock->readings();
-    engine.release(ticket, *compute);
-    // The compute stream is at the wait; everybody else stands behind the gate.
-    while (clock->readings() == before) std::this_thread::yield();
-    clock->advance(std::chrono::milliseconds(5));
-    gate.open();
-  }
-  const std::vector<TransferRecord> records = engine.drain_records();
-  ASSERT_EQ(records.size(), 1U);
-  EXPECT_EQ(records[0].out.wait, std::chrono::milliseconds(5));
 }
 
 }  // namespace

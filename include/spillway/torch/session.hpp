@@ -101,8 +101,8 @@ struct SessionOptions {
 class Step {
  public:
   /// Names the pass that runs until the next call of pass(): the forward of one model chunk on one
-  /// micro-batch. What is allocated from now on is taken for the pass's own. Without it every forward that follows a backward is the next micro-batch of chunk
-  /// 0. Saved buffers know their pass, so backward needs no call.
+  /// micro-batch; what is allocated from now on is its own. Without it every forward that follows a
+  /// backward is the next micro-batch of chunk 0. Backward needs no call: saved buffers know it.
   void pass(int chunk, int micro_batch);
 
   /// Says that a backward comes next, before its gradient is received or made: what is computed
