@@ -47,7 +47,7 @@ Pending Group::all_reduce_async(at::Tensor& tensor, Reduce reduce) const {
   std::vector<at::Tensor> tensors{state_->staged(tensor.detach(), backend)};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d_reduce(reduce);
-  auto work = backend->allreduce(tensors, options);
+  auto work = state_->start(backend, [&] { return backend->allreduce(tensors, options); });
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "all_reduce", std::move(tensors), "", tensor.detach(),
                          host);
@@ -63,7 +63,7 @@ Pending Group::broadcast_async(at::Tensor& tensor, int root) const {
   std::vector<at::Tensor> tensors{state_->staged(tensor.detach(), backend)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  auto work = backend->broadcast(tensors, options);
+  auto work = state_->start(backend, [&] { return backend->broadcast(tensors, options); });
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "broadcast", std::move(tensors),
                          ", from " + state_->member_text(root), tensor.detach(), host);
@@ -90,7 +90,8 @@ Pending Group::all_gather_async(at::Tensor& output, const at::Tensor& tensor) co
   // Some backends look at the shapes.
   at::Tensor flat_input = input.view(-1);
   at::Tensor flat_host = host.view(-1);
-  auto work = backend->_allgather_base(flat_host, flat_input);
+  auto work =
+      state_->start(backend, [&] { return backend->_allgather_base(flat_host, flat_input); });
   return state_->pending(std::move(work), "all_gather", {host, input}, "", output.detach(), host);
 }
 
@@ -120,7 +121,8 @@ Pending Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
   at::Tensor flat_host = host.view(-1);
   c10d::ReduceScatterOptions options;
   options.reduceOp = c10d_reduce(reduce);
-  auto work = backend->_reduce_scatter_base(flat_host, flat_input, options);
+  auto work = state_->start(
+      backend, [&] { return backend->_reduce_scatter_base(flat_host, flat_input, options); });
   return state_->pending(std::move(work), "reduce_scatter", {host, staged_input}, "",
                          output.detach(), host);
 }
@@ -149,7 +151,8 @@ at::Tensor Group::all_to_all(const at::Tensor& input, const std::vector<std::int
   at::Tensor output = at::empty(sizes, staged_input.options());
   std::vector<std::int64_t> in = input_splits;
   std::vector<std::int64_t> out = output_splits;
-  auto work = backend->alltoall_base(output, staged_input, out, in);
+  auto work =
+      state_->start(backend, [&] { return backend->alltoall_base(output, staged_input, out, in); });
   state_->pending(std::move(work), "all_to_all", {output, staged_input}, "", {}, output).wait();
   return output.to(input.device());
 }
@@ -158,7 +161,7 @@ Pending Group::send(const at::Tensor& tensor, int peer, int tag) const {
   state_->check_peer("send", peer, tag);
   const Backend& backend = state_->backend_for("send", tensor);
   std::vector<at::Tensor> tensors{state_->staged(tensor.detach().contiguous(), backend)};
-  auto work = backend->send(tensors, peer, tag);
+  auto work = state_->start(backend, [&] { return backend->send(tensors, peer, tag); });
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "send", std::move(tensors),
                          ", to " + state_->member_text(peer) + " with tag " + std::to_string(tag),
@@ -170,7 +173,7 @@ Pending Group::receive(const at::Tensor& tensor, int peer, int tag) const {
   state_->check_peer("receive", peer, tag);
   const Backend& backend = state_->backend_for("receive", tensor);
   std::vector<at::Tensor> tensors{state_->staged(tensor.detach(), backend)};
-  auto work = backend->recv(tensors, peer, tag);
+  auto work = state_->start(backend, [&] { return backend->recv(tensors, peer, tag); });
   const at::Tensor host = tensors[0];
   return state_->pending(std::move(work), "receive", std::move(tensors),
                          ", from " + state_->member_text(peer) + " with tag " + std::to_string(tag),
@@ -181,7 +184,8 @@ void Group::barrier() const {
   if (state_->alone()) return;
   // Not the process group's own: it shares one tensor among all threads of the process.
   const Backend& backend = state_->cpu != nullptr ? state_->cpu : state_->cuda;
-  state_->pending(backend->barrier(), "barrier", {}, "", {}, {}).wait();
+  auto work = state_->start(backend, [&] { return backend->barrier(); });
+  state_->pending(std::move(work), "barrier", {}, "", {}, {}).wait();
 }
 
 }  // namespace spillway

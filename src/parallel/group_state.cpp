@@ -84,6 +84,11 @@ at::Tensor Group::State::staged(const at::Tensor& tensor, const Backend& backend
   return tensor.is_cpu() || backend == cuda ? tensor : tensor.cpu();
 }
 
+std::mutex& Group::State::starting() {
+  static auto* mutex = new std::mutex;  // Threads may outlive the statics.
+  return *mutex;
+}
+
 Pending Group::State::pending(c10::intrusive_ptr<c10d::Work> work, const char* operation,
                               std::vector<at::Tensor> tensors, const std::string& with,
                               const at::Tensor& target, const at::Tensor& host) const {

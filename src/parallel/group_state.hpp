@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,10 +47,23 @@ struct Group::State {
   [[nodiscard]] const Backend& backend_for(const char* operation, const at::Tensor& tensor) const;
   /// What the backend works on instead of `tensor`.
   [[nodiscard]] at::Tensor staged(const at::Tensor& tensor, const Backend& backend) const;
+  /// What `launch` gives, which starts a work on `backend`.
+  /// Threads: one at a time in the process for torch's backends for CPU tensors. Each start looks
+  ///          its group up in a map that c10d's flight recorder does not lock (2.11), and the first
+  ///          one of a group writes to it. Not for NCCL, whose first starts wait for other ranks.
+  template <typename Launch>
+  [[nodiscard]] c10::intrusive_ptr<c10d::Work> start(const Backend& backend, Launch launch) const {
+    if (goes_on_alone || backend != cpu) return launch();
+    const std::lock_guard lock(starting());
+    return launch();
+  }
   /// Of `work` on `host`, which is `target` or stands for it. `with` ends the text of errors.
   [[nodiscard]] Pending pending(c10::intrusive_ptr<c10d::Work> work, const char* operation,
                                 std::vector<at::Tensor> tensors, const std::string& with,
                                 const at::Tensor& target, const at::Tensor& host) const;
+
+ private:
+  static std::mutex& starting();
 };
 
 }  // namespace spillway
