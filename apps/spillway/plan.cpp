@@ -10,6 +10,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
+#include "spillway/plan/simulate.hpp"
 
 namespace spillway::app {
 namespace {
@@ -35,7 +36,8 @@ int run_plan_by_rules(const PlanOptions& options) {
   const Profile profile = load_profile(options.profile);
   Rules rules = load_rules(options.rules);
   if (options.host) rules.limits.host = options.host;
-  const Plan plan = make_plan(profile, rules);
+  Plan plan = make_plan(profile, rules);
+  set_windows(profile, plan);
   if (options.out.empty()) {
     std::cout << to_json(plan);
     return 0;

@@ -95,11 +95,6 @@ at::Device device_of(const TrainConfig& config, const World& world) {
 SessionOptions session_options(const TrainConfig& config, at::Device device, int rank) {
   SessionOptions options;
   options.device = device;
-  const ModelConfig& model = config.model;
-  const auto values = static_cast<std::uint64_t>(config.train.micro_batch_size * model.tokens *
-                                                 (8 * model.hidden + 4 * model.ffn));
-  const std::uint64_t bytes = config.train.precision == "fp32" ? 4 : 2;
-  options.in_flight = options.ahead = Bytes(values * bytes / 4);
   options.rules = rules_for(config);
   if (!config.memory.plan.empty()) options.plan = load_plan(with_rank(config.memory.plan, rank));
   if (!config.memory.budget.empty()) {

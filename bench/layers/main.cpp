@@ -138,8 +138,7 @@ class Bench {
     options.rules = parse_rules(row.rules, row.id + ".toml");
     options.device = measured_.tokens().device();
     if (measured_.tokens().is_cuda()) options.prepare = 24_GiB;
-    options.in_flight = window_.value_or(options.in_flight);
-    options.ahead = window_.value_or(options.ahead);
+    options.in_flight = options.ahead = window_;
     options.time_waits_every = 4;  // So that a warm step is among them.
     return options;
   }

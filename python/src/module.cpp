@@ -62,7 +62,7 @@ at::Device parse_device(const std::string& text) {
 }
 
 /// A size in bytes: what is not set keeps its default.
-template <Bytes SessionOptions::*Member>
+template <auto Member>
 void set_bytes(SessionOptions& options, std::uint64_t count) {
   options.*Member = Bytes(count);
 }

@@ -82,6 +82,11 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) c
   return result;
 }
 
+bool has_times(const Profile& profile) {
+  return std::none_of(profile.chunks.begin(), profile.chunks.end(),
+                      [](const ChunkProfile& chunk) { return chunk.timeline.empty(); });
+}
+
 Simulation simulate(const Profile& profile, const Plan& plan, const SimulateOptions& options) {
   require_made_for(plan, profile);
   return Simulator(profile, options.schedule).run(plan, options.windows, options.trace);

@@ -76,10 +76,11 @@ void SessionCore::keep_within_budget() {
 }
 
 void SessionCore::begin_measuring() {
-  const bool may = options_.budget && plan_ != nullptr && !budgeting_.waiting && !recording_;
+  const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !proving_;
   if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
-  budgeting_.timing = may && !proving_ && std::exchange(budgeting_.time_next, false);
-  budgeting_.measuring = may && !proving_ && !budgeting_.timing;
+  budgeting_.timing =
+      may && (options_.budget || fitting_.on) && std::exchange(budgeting_.time_next, false);
+  budgeting_.measuring = may && options_.budget && !budgeting_.timing;
   if (budgeting_.timing) budgeting_.timed_step = steps_ + 1;
   if (recording_) timed_passes_.clear();
   if (budgeting_.measuring) step_time_.begin();
@@ -193,7 +194,13 @@ void SessionCore::read_times(bool wait) {
   const double now = total_ns(*fresh);
   const bool slower_link = learn_link(*fresh);
   profile_ = std::make_shared<const Profile>(std::move(*fresh));
-  if (slower_link || (before > 0 && std::abs(now / before - 1) > kSameTimes)) start_planning();
+  if (!slower_link && (before <= 0 || std::abs(now / before - 1) <= kSameTimes)) return;
+  if (options_.budget) {
+    start_planning();
+  } else {
+    kept_plans_.clear();
+    fit_windows();
+  }
 }
 
 bool SessionCore::learn_link(Profile& fresh) {

@@ -35,6 +35,9 @@
 
 namespace spillway {
 
+/// Where nobody says how large windows are: while nothing is recorded.
+inline constexpr Bytes kWindow{1ULL << 30U};
+
 class SessionCore final : public Interceptor,
                           public CallListener,
                           public std::enable_shared_from_this<SessionCore> {
@@ -202,6 +205,14 @@ class SessionCore final : public Interceptor,
   void look_at_measured() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
+  // Windows of plans by rules.
+  void plan_by_rules(PassSchedule recorded);
+  void begin_fitted_step(const PassSchedule& schedule);
+  /// Gives plan_ the allowances that suit schedule_.
+  void fit_windows();
+  /// Takes down in which order passes came, for windows that nobody told a schedule.
+  void note_order();
+
   // A schedule.
   void follow(const Pass& pass, bool backward);
   [[nodiscard]] std::optional<PassKey> next_backward() const;
@@ -328,6 +339,12 @@ class SessionCore final : public Interceptor,
     std::vector<std::string> drift;
   };
   mutable Budgeting budgeting_;
+  struct Fitting {
+    bool on = false;     // Nobody gave windows.
+    int fits = 0;        // Of this record.
+    PassSchedule order;  // Of the last step's passes that had both their parts.
+  };
+  Fitting fitting_;
   mutable StepTime step_time_;
   Bytes step_start_;                                           // Allocated then.
   std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.

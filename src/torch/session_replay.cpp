@@ -177,6 +177,7 @@ void SessionCore::finish_proof() {
   if (!changed) return;
   plan_ = std::move(plan);
   lay_out();
+  fit_windows();
 }
 
 }  // namespace spillway

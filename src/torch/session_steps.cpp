@@ -35,7 +35,11 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
                           "this session is within a step on another thread; use one session a "
                           "thread");
   }
-  if (options_.budget) begin_budgeted_step(schedule);
+  if (options_.budget) {
+    begin_budgeted_step(schedule);
+  } else {
+    begin_fitted_step(schedule);
+  }
   follower_.begin(schedule);
   in_step_ = true;
   thread_ = std::this_thread::get_id();
@@ -108,6 +112,7 @@ void SessionCore::end_step() noexcept {
     }
   } else {
     last_step_ = step_;
+    note_order();
     for (const auto& pass : passes_) {
       const bool whole = pass->layout == nullptr || pass->next_site >= pass->layout->sites.size();
       if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
@@ -164,8 +169,9 @@ void SessionCore::finish_recording() {
     count_fallback("the plan given was made for another structure than the one recorded");
     options_.plan.reset();
   }
-  if (options_.budget && !options_.plan) return plan_for_record(recorded_schedule(chunks));
-  adopt_plan(options_.plan ? *options_.plan : make_plan(*profile_, options_.rules));
+  if (options_.plan) return adopt_plan(*options_.plan);
+  if (options_.budget) return plan_for_record(recorded_schedule(chunks));
+  plan_by_rules(recorded_schedule(chunks));
 }
 
 void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
@@ -205,6 +211,8 @@ void SessionCore::adopt_plan(Plan plan) {
 }
 
 void SessionCore::lay_out() {
+  out_window_.set_limit(plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow)));
+  reload_window_.set_limit(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow)));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) layouts_[chunk.chunk] = layout_of(chunk);
 }
@@ -262,6 +270,7 @@ void SessionCore::use_plan(Plan plan) {
   forget_planning();
   budgeting_.waiting = false;
   budgeting_.time_next = false;
+  fitting_.on = false;
   adopt_plan(std::move(plan));
 }
 

@@ -148,7 +148,7 @@ class Diff(OnFiles):
         self.assertRegex(text, r"0 +layers\.2\.attention\.core +aten::_scaled\S+ +1 +5\.0 MiB +offload +keep\n")
         found = json.loads(self.different(self.one, self.two, "--json"))
         self.assertEqual(found["buffers"][0]["bytes"], 5 * MIB)
-        self.assertEqual([each["name"] for each in found["bytes"]], ["host memory"])
+        self.assertIn("host memory", [each["name"] for each in found["bytes"]])
 
     def test_says_when_the_models_differ(self):
         longer = str(self.folder / "longer.json")

@@ -101,6 +101,9 @@ struct SimulateOptions {
   Limits windows;         ///< Used where the plan has neither allowances nor limits.
 };
 
+/// Whether every chunk was recorded with its times: what simulate() needs.
+[[nodiscard]] bool has_times(const Profile& profile);
+
 /// Takes time in proportion to the moments, buffers and copies of the step.
 /// Errors: InvalidArgument if the plan is of another structure than the profile, if the profile has
 /// no timeline, or for a schedule that is not valid.
@@ -115,5 +118,12 @@ struct SimulateOptions {
 /// Errors: as simulate().
 void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
                     const PassSchedule& schedule = {});
+
+/// Decides how far copies of a plan by rules may lag and run ahead. Allowances for the least memory
+/// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would, even
+/// with a link that is a tenth slower than the profile's; where there are none, or the profile has
+/// no times, limits for such windows. A plan that has limits or allowances is left as it is.
+/// Errors: as simulate().
+void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {});
 
 }  // namespace spillway

@@ -78,13 +78,15 @@ struct SessionOptions {
   /// Smaller buffers are always kept.
   Bytes small{64ULL << 10U};
   /// Used where neither rules nor plan set a limit: host memory for offloaded buffers (at most half
-  /// of what is free), and the two windows.
+  /// of what is free), and the two windows below.
   Bytes host{64ULL << 30U};
   /// How much of that to make ready at once, in the background, before the first step wants it. The
   /// more of it is ready, the faster the recording step.
   Bytes prepare;
-  Bytes in_flight{1ULL << 30U};
-  Bytes ahead{1ULL << 30U};
+  /// Without windows from anybody plans by rules get allowances: the least memory that costs no
+  /// time, found from the record and, once, from a timed step; a gibibyte each where there are none.
+  std::optional<Bytes> in_flight;
+  std::optional<Bytes> ahead;
   /// The most that is held of values which replays made on the way and others will read.
   Bytes remade{1ULL << 30U};
   /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for

@@ -66,6 +66,8 @@ class OffloadWindow {
   }
 
   [[nodiscard]] Bytes limit() const noexcept { return limit_; }
+  /// Of what is pushed or asked for from now on.
+  void set_limit(Bytes limit) noexcept { limit_ = limit; }
   [[nodiscard]] Bytes held() const noexcept { return held_; }
   [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
 
@@ -111,6 +113,8 @@ class ReloadWindow {
   void finished(Bytes size) noexcept { ahead_ -= size; }
 
   [[nodiscard]] Bytes limit() const noexcept { return limit_; }
+  /// Of what is pushed or asked for from now on.
+  void set_limit(Bytes limit) noexcept { limit_ = limit; }
   [[nodiscard]] Bytes ahead() const noexcept { return ahead_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "plan/simulator.hpp"
+
+namespace spillway {
+namespace {
+
+/// The largest window that is set; larger ones are asked for by limits.
+constexpr Bytes kLargest{1ULL << 30U};
+/// Copies may be so much slower than the profile says and must still cost nothing.
+constexpr double kLinkShare = 0.9;
+/// Of the step: less is not worth memory.
+constexpr double kSameTime = 1.002;
+/// Of what lies between the least that the plan can reach and what windows of a layer hold.
+constexpr std::array kPercent = {0U, 12U, 25U, 50U};
+
+Profile with_slower_link(const Profile& profile) {
+  Profile slower = profile;
+  LinkSpeed& link = slower.link;
+  for (double* speed : {&link.out, &link.back, &link.out_with_back, &link.back_with_out}) {
+    *speed *= kLinkShare;
+  }
+  return slower;
+}
+
+/// The most that the plan sends away of one layer.
+Bytes offloaded_of_a_layer(const Profile& profile, const Plan& plan) {
+  Bytes most;
+  for (std::size_t i = 0; i < profile.chunks.size(); ++i) {
+    std::map<int, Bytes> by_layer;
+    for (const BufferProfile& buffer : profile.chunks[i].buffers) {
+      const auto id = static_cast<std::size_t>(buffer.id);
+      if (plan.chunks[i].decisions[id].action.kind != ActionKind::kOffload) continue;
+      most = std::max(most, by_layer[buffer.layer] += buffer.size);
+    }
+  }
+  return most;
+}
+
+bool has_windows(const Plan& plan) {
+  return plan.limits.in_flight || plan.limits.ahead ||
+         std::any_of(plan.chunks.begin(), plan.chunks.end(),
+                     [](const ChunkPlan& chunk) { return !chunk.forward_allowance.empty(); });
+}
+
+/// Sets allowances that take no longer than the constant windows `windows`, if there are some.
+bool set_free_allowances(const Simulator& simulator, const Limits& windows, Plan& plan) {
+  Limits nothing;
+  nothing.in_flight = nothing.ahead = Bytes(0);
+  const Simulation constant = simulator.run(plan, windows);
+  const Simulation least = simulator.run(plan, nothing);
+  if (least.peak >= constant.peak) return false;
+  const auto longest = static_cast<double>(constant.step_ns) * kSameTime;
+  for (const unsigned percent : kPercent) {
+    Plan tight = plan;
+    const Bytes more((constant.peak - least.peak).count() / 100 * percent);
+    simulator.set_allowances(least.peak + more, tight);
+    const Simulation found = simulator.run(tight);
+    if (found.peak >= constant.peak || static_cast<double>(found.step_ns) > longest) continue;
+    plan = std::move(tight);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule) {
+  if (has_windows(plan)) return;
+  Limits windows;
+  windows.in_flight = std::min(kLargest, offloaded_of_a_layer(profile, plan));
+  windows.ahead = windows.in_flight;
+  if (*windows.in_flight == Bytes(0)) return;
+  if (has_times(profile)) {
+    const Profile slower = with_slower_link(profile);
+    if (set_free_allowances(Simulator(slower, schedule), windows, plan)) return;
+  }
+  plan.limits.in_flight = windows.in_flight;
+  plan.limits.ahead = windows.ahead;
+}
+
+}  // namespace spillway
