@@ -18,6 +18,7 @@
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 #include "torch/session_mutex.hpp"
+#include "train.hpp"
 
 namespace py = pybind11;
 
@@ -216,6 +217,7 @@ PYBIND11_MODULE(_native, module) {
   bind_options(module);
   bind_session(module);
   bind_scopes(module);
+  bind_train(module);
 }
 
 }  // namespace spillway::python
