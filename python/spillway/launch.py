@@ -57,8 +57,10 @@ class _Rank:
             dist.barrier()  # Whoever ends early closes connections that others may still read from.
             dist.destroy_process_group()
             return code
-        except (Error, RuntimeError, ValueError) as error:
+        except Error as error:
             self._abort(str(error))
+        except Exception as error:  # Other ranks wait for this one, whatever it is.
+            self._abort(f"{type(error).__name__}: {error}")
 
     def _new_group(self, ranks: Sequence[int]) -> str:
         group = dist.new_group(list(ranks), backend=self._backend, timeout=self._timeout)
@@ -67,6 +69,8 @@ class _Rank:
     def _abort(self, why: str) -> NoReturn:
         """Ends this process; torchrun then ends the others. Only the first rank that fails says why: what the others
         see is that it is gone."""
+        # When the second one ends, torchrun ends all the others.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         if self._is_first_to_fail():
             print(f"spillway: rank {self._rank} of {self._size} ends the job: {why}", file=sys.stderr, flush=True)
         os._exit(1)
