@@ -1,5 +1,5 @@
-/// One rank of a pipeline by itself. What its neighbours would send is made up once and copied where
-/// the rank would receive it; what it would send them is dropped when it would leave.
+/// One rank of a pipeline by itself. What its neighbours would send is made up once and copied
+/// where the rank would receive it; what it would send them is dropped when it would leave.
 #pragma once
 
 #include <map>

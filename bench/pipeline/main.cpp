@@ -2,17 +2,18 @@
 /// peak there?
 ///
 /// How to read it: one process runs the schedule of one rank after the other, 1F1B of four stages
-/// and the same with two chunks on each stage (interleaved), 16 micro-batches. It has no neighbours:
-/// stand-ins on the same device copy a made-up tensor wherever the rank would receive one, and what
-/// the rank would send is dropped. So there are no waits for other ranks: those would hide copies,
-/// and the ratios here are the worst that a real pipeline could have.
+/// and the same with two chunks on each stage (interleaved), 16 micro-batches. It has no
+/// neighbours: stand-ins on the same device copy a made-up tensor wherever the rank would receive
+/// one, and what the rank would send is dropped. So there are no waits for other ranks, in which
+/// copies could hide: a pipeline of several machines gives them more room than there is here.
 ///
 /// Every row trains the same layers in turns without and with a session; its figure is the median
 /// ratio of the two step times. "peak" is what the allocator had at most in a step, less what was
 /// there before it (weights, gradients), "unaided" the same without Spillway: early ranks have more
 /// micro-batches in flight, so they have more to gain. R is how much of what the plan can lower the
 /// peak of saved buffers by, it was lowered by. It is wanted of the rules, where what leaves is to
-/// be gone; a plan for a budget leaves buffers on the device as long as the budget allows.
+/// be gone, and it depends on their windows (--window): what may still be on its way out counts
+/// as not gone. A plan for a budget leaves buffers on the device as long as the budget allows.
 /// "bits differ" counts gradients that differ in a bit from those without a session.
 #include <algorithm>
 #include <iostream>

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import NoReturn
 
+import torch
 import torch.distributed as dist
 
 from . import _native
@@ -51,7 +52,12 @@ class _Rank:
             self._backend = trainer.backend(self._size)
             self._timeout = timedelta(seconds=trainer.timeout)
             dist.init_process_group(
-                self._backend, store=self._store, rank=self._rank, world_size=self._size, timeout=self._timeout
+                self._backend,
+                store=self._store,
+                rank=self._rank,
+                world_size=self._size,
+                timeout=self._timeout,
+                device_id=self._device(),
             )
             code = trainer.run_as_rank(self._rank, self._size, self._new_group, self._abort)
             dist.barrier()  # Whoever ends early closes connections that others may still read from.
@@ -61,6 +67,10 @@ class _Rank:
             self._abort(str(error))
         except Exception as error:  # Other ranks wait for this one, whatever it is.
             self._abort(f"{type(error).__name__}: {error}")
+
+    def _device(self) -> torch.device | None:
+        """The GPU that the trainer takes if each rank has its own; NCCL's groups belong to it from the start."""
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if "nccl" in self._backend else None
 
     def _new_group(self, ranks: Sequence[int]) -> str:
         group = dist.new_group(list(ranks), backend=self._backend, timeout=self._timeout)

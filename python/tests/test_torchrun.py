@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from trainer import ENVIRONMENT, SMALL, alone, digest_in, layout, ranks, run, torchrun
 
@@ -31,6 +32,15 @@ def test_two_stages_of_two_chunks_twice_have_the_same_bits_as_without():
     assert [(row[1] or row[4], row[2] or row[5]) for row in re.findall(ROW, text, re.MULTILINE)] == [
         ("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")]  # fmt: skip
     digest_in(text)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="skipped: no CUDA device")
+def test_four_ranks_on_a_gpu_have_the_same_bits_as_without():
+    found = run(torchrun(4, *SMALL, *layout(pipeline=4), "--device", "cuda", "--compare"), gpu=True)
+    assert found.returncode == 0, found.stderr + found.stdout
+    assert "fp32 on cuda" in found.stdout
+    assert "bits equal: yes" in found.stdout
 
 
 def test_a_wrong_config_is_said_once_and_ends_all():

@@ -31,8 +31,11 @@ def torchrun(ranks: int, *words: str) -> list[str]:
     return [*launcher, "-m", "spillway", "train", *words]
 
 
-def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+def run(command: Sequence[str], gpu: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = dict(ENVIRONMENT)
+    if gpu:
+        del environment["CUDA_VISIBLE_DEVICES"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def ranks(count: int, *words: str) -> str:

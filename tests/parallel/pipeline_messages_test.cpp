@@ -1,5 +1,5 @@
-/// What goes from stage to stage: several tensors, some without gradients, of sizes that change. Run
-/// under mpirun; every rank is a stage.
+/// What goes from stage to stage: several tensors, some without gradients, of sizes that change.
+/// Run under mpirun; every rank is a stage.
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
