@@ -11,7 +11,7 @@ export CCACHE_NOHASHDIR=1 # as scripts/test.sh
 # What the package is made of, by content, and where it goes to.
 expected_stamp() {
   {
-    find CMakeLists.txt pyproject.toml cmake include src python/CMakeLists.txt python/build_info.py.in \
+    find CMakeLists.txt pyproject.toml apps/common apps/training cmake include src python/CMakeLists.txt python/build_info.py.in \
       python/exports.map python/src python/spillway -type f -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
     "$venv/bin/python" -c 'import sys; print(sys.prefix, sys.version)'
     cat "$venv"/lib/python*/site-packages/torch/version.py

@@ -3,9 +3,9 @@
 #include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
-#include "train_setup.hpp"
 #include "training.hpp"
 #include "training/job.hpp"
+#include "training/train_setup.hpp"
 
 namespace spillway::app {
 

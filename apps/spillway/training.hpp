@@ -3,36 +3,21 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "training/train_options.hpp"
+
 namespace spillway::app {
-
-/// A config and what is set on top of it.
-struct ConfigChoice {
-  std::string file;                     ///< Empty: the defaults.
-  std::vector<std::string> shorthands;  ///< "model.layers=4", from options such as --layers.
-  std::vector<std::string> overrides;   ///< From --set; they win.
-
-  /// In the order in which they are read.
-  [[nodiscard]] std::vector<std::string> all() const;
-};
-
-struct TrainOptions {
-  ConfigChoice config;
-  bool compare = false;
-  bool plain = false;  ///< Without a session.
-  bool digest = false;
-  int verify_every = 0;  ///< 0: only what the session verifies by itself.
-  std::string trace;     ///< Where what the last step did goes; empty: it is not traced.
-};
 
 struct ProfileOptions {
   ConfigChoice config;
   std::string out = "profile.json";
 };
 
+/// Adds one option; `given` gets its value, and any value for a flag.
+CLI::Option* add_option(CLI::App& command, const CommandOption& option,
+                        std::function<void(const std::string&)> given);
 /// FILE, --set, and the short forms of the model's keys.
 void add_config_options(CLI::App& command, ConfigChoice& config);
 

@@ -29,6 +29,7 @@ from .errors import (  # noqa: E402  (the check comes first)
     OutOfMemory,
     PlanInfeasible,
 )
+from . import pipeline  # noqa: E402
 from .report import Report  # noqa: E402
 from .scopes import scope  # noqa: E402
 from .session import Session, Step  # noqa: E402
@@ -50,6 +51,7 @@ __all__ = [
     "Session",
     "SessionCallback",
     "Step",
+    "pipeline",
     "scope",
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Union
 
@@ -13,6 +14,7 @@ from torch import nn
 from . import _native
 from .budget import Budget, read_budget
 from .errors import InvalidArgument
+from .pipeline import Pass, pass_list
 from .report import Report
 from .scopes import ModuleScopes, layer_list, unwrapped
 
@@ -124,9 +126,16 @@ class Session:
         for buffer in model.buffers():
             self._native.register_buffer(buffer)
 
-    def step(self) -> Step:
-        """One optimizer step's forward and backward passes, for a `with` statement."""
-        return Step(self)
+    def step(self, schedule: Sequence[Pass] | None = None) -> Step:
+        """One optimizer step's forward and backward passes, for a `with` statement.
+
+        schedule   the order in which the passes will run, as a pipeline does: ("forward" or "backward", chunk,
+                   micro-batch) of each; spillway.pipeline makes such lists. Reloads then run ahead for the backward that
+                   comes next, passes whose backward follows at once keep what it needs, and a budget is planned for the
+                   passes that are in flight at once. Call pass_() before each forward. A step whose passes come in another
+                   order goes on as if nothing had been told, and the report counts it
+        """
+        return Step(self, None if schedule is None else pass_list(schedule))
 
     def record_next_step(self) -> None:
         """The next step records anew."""
@@ -186,8 +195,9 @@ class Session:
 class Step:
     """Made by Session.step(); begins with the `with` statement and ends with it, also when it raises."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, schedule: list[tuple[bool, int, int]] | None = None) -> None:
         self._session = session
+        self._schedule = schedule
         self._native: _native.Step | None = None
         self._scopes: ModuleScopes | None = None
         self._thread = 0
@@ -197,7 +207,7 @@ class Step:
             raise InvalidArgument("[step] this step has begun already; ask the session for another one")
         session = self._session
         scopes = session._native.next_step_wants_scopes()
-        self._native = session._native.step()
+        self._native = session._native.step(self._schedule)
         self._thread = threading.get_ident()
         try:
             if scopes:
@@ -220,6 +230,15 @@ class Step:
         if self._native is None:
             raise InvalidArgument("[pass] the step has not begun or has ended; name passes within it")
         self._native.pass_(chunk, micro_batch)
+
+    def backward(self) -> None:
+        """Says that a backward comes next, before its gradient is received or made: what is computed until the next
+        pass_() belongs to no forward. With several passes in flight a recording step then tells exactly whose memory is
+        whose; nothing else depends on it.
+        """
+        if self._native is None:
+            raise InvalidArgument("[backward] the step has not begun or has ended; say it within the step")
+        self._native.backward()
 
     def end(self) -> None:
         """Ends the step early; a second call does nothing."""

@@ -7,17 +7,21 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/utils/pybind.h>
 
 #include "errors.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/pipeline/schedule.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 #include "torch/session_mutex.hpp"
+#include "train.hpp"
 
 namespace py = pybind11;
 
@@ -45,11 +49,35 @@ class PythonStep {
     if (!step_) throw InvalidArgument("pass", "the step has ended; name passes within it");
     step_->pass(chunk, micro_batch);
   }
+  void backward() {
+    if (!step_) throw InvalidArgument("backward", "the step has ended; say it within the step");
+    step_->backward();
+  }
   void end() { step_.reset(); }
 
  private:
   std::optional<Step> step_;
 };
+
+/// (backward, chunk, micro-batch), in order.
+using PassList = std::vector<std::tuple<bool, int, int>>;
+
+PassList pass_list(const std::string& kind, const PipelineRank& rank) {
+  PassList list;
+  for (const PassStep& pass : passes_of(make_schedule(parse_schedule_kind(kind), rank))) {
+    list.emplace_back(pass.backward, pass.chunk, pass.micro_batch);
+  }
+  return list;
+}
+
+PythonStep begin_step(Session& session, const std::optional<PassList>& passes) {
+  if (!passes) return PythonStep(session.step());
+  PassSchedule schedule;
+  for (const auto& [backward, chunk, micro_batch] : *passes) {
+    schedule.push_back({chunk, micro_batch, backward});
+  }
+  return PythonStep(session.step(schedule));
+}
 
 at::Device parse_device(const std::string& text) {
   try {
@@ -117,6 +145,7 @@ std::shared_ptr<const Value> require(std::shared_ptr<const Value> value, const c
 void bind_session(py::module_& module) {
   py::class_<PythonStep>(module, "Step")
       .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"), NoGil())
+      .def("backward", &PythonStep::backward, NoGil())
       .def("end", &PythonStep::end, NoGil());
 
   py::class_<Session>(module, "Session")
@@ -133,8 +162,7 @@ void bind_session(py::module_& module) {
             self.register_fixed(tensor, FixedReason::kRegisteredBuffer);
           },
           py::arg("tensor"), NoGil())
-      .def(
-          "step", [](Session& self) { return PythonStep(self.step()); }, NoGil())
+      .def("step", &begin_step, py::arg("schedule"), NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())
       .def("next_step_wants_scopes", &Session::next_step_wants_scopes, NoGil())
@@ -194,6 +222,13 @@ void bind_values(py::module_& module) {
       .def_static(
           "load", [](const std::string& path) { return load_plan(path); }, py::arg("path"));
   module.def(
+      "pass_list",
+      [](const std::string& kind, int stage, int stages, int chunks, int micro_batches) {
+        return pass_list(kind, {stage, stages, chunks, micro_batches});
+      },
+      py::arg("kind"), py::arg("stage"), py::arg("stages"), py::arg("chunks"),
+      py::arg("micro_batches"));
+  module.def(
       "parse_bytes", [](const std::string& text) { return parse_bytes(text).count(); },
       py::arg("text"));
 }
@@ -216,6 +251,7 @@ PYBIND11_MODULE(_native, module) {
   bind_options(module);
   bind_session(module);
   bind_scopes(module);
+  bind_train(module);
 }
 
 }  // namespace spillway::python

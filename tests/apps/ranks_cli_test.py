@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`spillway train` as several ranks under mpirun, as a user runs it: bits, restarts, and how it ends when something fails."""
 
+import array
 import json
 import os
 import re
@@ -106,6 +107,30 @@ class Ranks(unittest.TestCase):
             text = self.ok(2, *SMALL, *parallel(pipeline=2, segmentation=segmentation, profile=profile), "--digest")
             self.assertIn(wanted, text)
             self.assertIn(first, text)
+
+    def test_train_in_half_precision_with_the_same_bits(self):
+        half = [*SMALL, "--set", "train.precision=fp16"]
+        out = self.folder / "run"
+        wanted = self.digest(1, *half, "--plain", "--out", out)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        self.assertFalse(all(line["skipped"] for line in lines), "no step had finite gradients")
+        self.assertEqual(self.digest(2, *half, *parallel(pipeline=2)), wanted)
+        text = self.ok(4, *half, *parallel(pipeline=2, data=2), "--compare")
+        self.assertIn("bits equal: yes (4 losses and 248 gradients of 4 steps compared)", text)
+
+    def test_read_files_of_tokens(self):
+        tokens = array.array("H", (i * i % 251 for i in range(6000)))
+        plain, with_header = self.folder / "plain.bin", self.folder / "header.bin"
+        plain.write_bytes(tokens.tobytes())
+        with_header.write_bytes(array.array("i", [20240520, 1, len(tokens)] + [0] * 253).tobytes() + tokens.tobytes())
+        data = [*SMALL, "--set", "data.path=" + str(plain)]
+        wanted = self.digest(1, *data, "--plain")
+        self.assertNotEqual(self.digest(1, *SMALL, "--plain"), wanted)
+        self.assertEqual(self.digest(2, *data, *parallel(pipeline=2)), wanted)
+        self.assertEqual(self.digest(2, *data, *parallel(pipeline=2), "--set", f"data.path={with_header}"), wanted)
+        result = self.train(2, *data, *parallel(pipeline=2), "--vocabulary", 100)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("plain.bin", result.stderr)
 
     def test_go_on_under_another_split_with_the_same_bits(self):
         saved = ["--set", f"train.checkpoint={self.folder / 'saved'}", "--set", "train.resume=latest"]

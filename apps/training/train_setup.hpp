@@ -9,7 +9,21 @@
 
 namespace spillway::app {
 
-/// The ranks of this job. With several and a GPU for each, they speak over NCCL.
+/// Where several ranks compute.
+enum class Placement {
+  kHost,
+  kSharedGpu,  ///< Told to, with fewer GPUs than ranks of a machine: NCCL refuses that.
+  kOwnGpu,
+};
+
+/// Of `ranks` ranks. Looks at this machine's GPUs, and at what launchers say of its ranks.
+[[nodiscard]] Placement placement_of(const TrainConfig& config, int ranks);
+
+/// How long ranks wait for each other.
+[[nodiscard]] WorldOptions world_options(const TrainConfig& config);
+
+/// The ranks of this job, as mpirun or srun started them, or one. With several and a GPU for each,
+/// they speak over NCCL.
 [[nodiscard]] std::unique_ptr<World> open_world(const TrainConfig& config);
 
 /// The device of this rank.

@@ -1,5 +1,6 @@
-#include "train_setup.hpp"
+#include "training/train_setup.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -42,13 +43,6 @@ int local_ranks(int all) {
   return all;
 }
 
-bool wants_gpus(const TrainConfig& config, int ranks) {
-  const DeviceChoice choice = parse_device(config.train.device);
-  if (choice.kind == DeviceChoice::Kind::kHost) return false;
-  if (choice.kind == DeviceChoice::Kind::kGpu) return true;
-  return static_cast<int>(gpu_system().gpus.size()) >= local_ranks(ranks);
-}
-
 Rules rules_for(const TrainConfig& config) {
   if (auto rules = rules_of(config.memory)) return *rules;
   if (config.parallel.recompute_interval > 0) {
@@ -73,23 +67,36 @@ std::string with_rank(std::string path, int rank) {
   return path;
 }
 
-std::unique_ptr<World> open_world(const TrainConfig& config) {
+Placement placement_of(const TrainConfig& config, int ranks) {
+  const DeviceChoice choice = parse_device(config.train.device);
+  if (choice.kind == DeviceChoice::Kind::kHost) return Placement::kHost;
+  const auto gpus = static_cast<int>(gpu_system().gpus.size());
+  if (gpus >= local_ranks(ranks)) return Placement::kOwnGpu;
+  return choice.kind == DeviceChoice::Kind::kGpu ? Placement::kSharedGpu : Placement::kHost;
+}
+
+WorldOptions world_options(const TrainConfig& config) {
   WorldOptions options;
   options.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(config.parallel.timeout * 1000));
   options.silence = options.timeout;
-  auto world = detect_world(options);
+  return options;
+}
+
+std::unique_ptr<World> open_world(const TrainConfig& config) {
+  auto world = detect_world(world_options(config));
   const int ranks = world->size();
-  if (ranks == 1 || !wants_gpus(config, ranks)) return world;
-  return make_nccl_world(std::move(world), options);
+  if (ranks == 1 || placement_of(config, ranks) != Placement::kOwnGpu) return world;
+  return make_nccl_world(std::move(world), world_options(config));
 }
 
 at::Device device_of(const TrainConfig& config, const World& world) {
   if (world.size() == 1) return torch_device(parse_device(config.train.device));
-  if (!wants_gpus(config, world.size())) {
+  if (placement_of(config, world.size()) == Placement::kHost) {
     return torch_device({DeviceChoice::Kind::kHost, 0});
   }
-  return torch_device({DeviceChoice::Kind::kGpu, local_rank()});
+  const auto gpus = std::max(1, static_cast<int>(gpu_system().gpus.size()));
+  return torch_device({DeviceChoice::Kind::kGpu, local_rank() % gpus});
 }
 
 SessionOptions session_options(const TrainConfig& config, at::Device device, int rank) {

@@ -1,4 +1,4 @@
-#include "train_figures.hpp"
+#include "training/train_figures.hpp"
 
 #include <algorithm>
 #include <cmath>

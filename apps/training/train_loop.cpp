@@ -1,4 +1,4 @@
-#include "train_loop.hpp"
+#include "training/train_loop.hpp"
 
 #include <algorithm>
 #include <filesystem>

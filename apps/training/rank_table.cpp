@@ -1,4 +1,4 @@
-#include "rank_table.hpp"
+#include "training/rank_table.hpp"
 
 #include "common/text_table.hpp"
 #include "training/rank_texts.hpp"

@@ -1,0 +1,107 @@
+#include "lone_stage.hpp"
+
+#include <chrono>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "spillway/models/token_embedding.hpp"
+#include "training/device_memory.hpp"
+
+namespace spillway::bench {
+namespace {
+
+PipelineLayerOptions layer_options(const LlamaShape& shape, const PipelineRank& rank) {
+  PipelineLayerOptions options;
+  options.num_stages = rank.stages;
+  options.stage = rank.stage;
+  options.chunks = rank.chunks;
+  options.loss_fn = language_model_loss;
+  options.seg_method = "layer:LlamaLayer";
+  options.seed = shape.seed;
+  options.device = shape.device;
+  return options;
+}
+
+}  // namespace
+
+LoneStage::LoneStage(const LlamaShape& shape, const PipelineRank& rank)
+    : model_(llama_layers(shape), layer_options(shape, rank)),
+      actions_(make_schedule(ScheduleKind::kOneForwardOneBackward, rank)),
+      tokens_(at::randint(shape.vocabulary, {1, shape.tokens},
+                          at::TensorOptions(shape.device).dtype(at::kLong))),
+      received_(at::randn({1, shape.tokens, shape.hidden},
+                          at::TensorOptions(shape.device).dtype(shape.dtype))),
+      weight_(at::full({}, 1.0 / rank.micro_batches, at::TensorOptions(shape.device))) {
+  (void)step(nullptr);  // Gradients are there from now on.
+}
+
+app::MeasuredStep LoneStage::step(Session* session) {
+  for (const at::Tensor& parameter : model_.parameters()) {
+    if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+  }
+  const at::Device device = tokens_.device();
+  const std::uint64_t before = app::start_measuring_memory(device);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    std::optional<Step> scope;
+    if (session != nullptr) scope.emplace(session->step(passes_of(actions_)));
+    run(scope ? &*scope : nullptr);
+  }
+  app::wait_for_device(device);
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+  return {time.count(), Bytes(app::peak_memory(device) - before)};
+}
+
+void LoneStage::run(Step* step) {
+  for (const PipelineAction& action : actions_) {
+    // Messages happen where they are needed or made: in forward() and backward().
+    if (action.kind == PipelineActionKind::kForward) forward(action, step);
+    if (action.kind == PipelineActionKind::kBackward) backward(action, step);
+  }
+}
+
+void LoneStage::forward(const PipelineAction& action, Step* step) {
+  if (step != nullptr) step->pass(action.chunk, action.micro_batch);
+  Flight& flight = flights_[{action.chunk, action.micro_batch}];
+  at::Tensor input = tokens_;
+  if (!model_.is_first(action.chunk)) {
+    input = flight.input = received_.clone().set_requires_grad(true);
+  }
+  const auto seed = static_cast<std::uint64_t>(action.micro_batch);
+  at::Tensor output = model_.forward(action.chunk, {input}, seed).at(0);
+  if (model_.is_last(action.chunk)) output = model_.loss(output, tokens_);
+  flight.output = torch::autograd::impl::gradient_edge(output);
+}
+
+void LoneStage::backward(const PipelineAction& action, Step* step) {
+  if (step != nullptr) step->backward();
+  const auto found = flights_.find({action.chunk, action.micro_batch});
+  const Flight flight = std::move(found->second);
+  flights_.erase(found);
+  const at::Tensor gradient = model_.is_last(action.chunk) ? weight_ : received_.clone();
+  torch::autograd::Engine::get_default_engine().execute(
+      {flight.output}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+      /*accumulate_grad=*/true);
+}
+
+int LoneStage::count_different(Session& session) {
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  (void)step(nullptr);
+  std::vector<at::Tensor> without;
+  for (const at::Tensor& parameter : model_.parameters()) {
+    without.push_back(parameter.grad().clone());
+  }
+  (void)step(&session);
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  const std::vector<at::Tensor> parameters = model_.parameters();
+  int different = 0;
+  for (std::size_t i = 0; i < without.size(); ++i) {
+    different += at::equal(without[i], parameters[i].grad()) ? 0 : 1;
+  }
+  return different;
+}
+
+}  // namespace spillway::bench
