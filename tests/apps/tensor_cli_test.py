@@ -58,7 +58,7 @@ class TensorRanks(unittest.TestCase):
         wanted = self.digest(8, *words, "--plain")
         self.assertEqual(self.digest(8, *words, *self.rules(RECOMPUTE)), wanted)
         out = self.folder / "run"
-        self.assertEqual(self.digest(8, *words, "--budget", "80%", "--steps", "3", "--out", out), wanted)
+        self.assertEqual(self.digest(8, *words, "--budget", "80%", "--out", out), wanted)
         ranks = json.loads((out / "rank-7" / "train.json").read_text(encoding="utf-8"))["ranks"]
         self.assertEqual([each["tensor"] for each in ranks], [0, 1] * 4)
         self.assertEqual([each["stage"] for each in ranks], [0] * 4 + [1] * 4)
