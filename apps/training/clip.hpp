@@ -14,7 +14,9 @@ namespace spillway::app {
 /// A step: `norms = clipper.squared_norms(gradients)`; then the sum of `norms` over all ranks that
 /// share the model (one all-reduce); then `clip(gradients, norms, limit)`. Every place of `norms`
 /// is not zero on one rank only, so the sum is exact in any order, and the norm is then the same
-/// sum over the same places for every layout.
+/// sum over the same places for every layout. Where tensor-parallel ranks share a gradient, theirs
+/// are summed first, which gives the same bits on all of them; what all of them have is given by
+/// one of them.
 class GradientClipper {
  public:
   /// `places`: of this rank's gradients among the `total` of the model, in an order that all ranks

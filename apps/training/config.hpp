@@ -76,6 +76,7 @@ struct ParallelConfig {
   std::int64_t pipeline = 1;
   std::int64_t virtual_stages = 1;  ///< The key is "virtual".
   std::int64_t tensor = 1;
+  bool sequence_parallel = false;
   std::int64_t data = 1;
   std::int64_t expert = 1;
   std::string schedule = "1f1b";

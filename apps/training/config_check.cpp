@@ -1,5 +1,6 @@
 #include "training/config_check.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "spillway/core/error.hpp"
@@ -67,9 +68,7 @@ class Check {
 
   void parallel() const {
     const ParallelConfig& parallel = config_.parallel;
-    if (parallel.tensor > 1) {
-      refuse({"parallel.tensor"}, "tensor parallelism is not there yet; set it to 1");
-    }
+    tensor();
     if (parallel.expert > 1) {
       refuse({"parallel.expert"}, "expert parallelism is not there yet; set it to 1");
     }
@@ -105,6 +104,30 @@ class Check {
     if (parallel.recompute_offload && parallel.recompute_interval == 0) {
       refuse({"parallel.recompute_offload", "parallel.recompute_interval"},
              "nothing is recomputed, so there are no inputs to offload");
+    }
+  }
+
+  void tensor() const {
+    const std::int64_t ranks = config_.parallel.tensor;
+    const ModelConfig& model = config_.model;
+    for (const auto& [key, number] :
+         {std::pair<const char*, std::int64_t>{"model.heads", model.heads},
+          {"model.kv_heads", model.key_heads()},
+          {"model.ffn", model.ffn},
+          {"model.vocabulary", model.vocabulary}}) {
+      if (number % ranks == 0) continue;
+      refuse({"parallel.tensor", key}, "each rank has an equal part: " + division(number, ranks) +
+                                           "; the next that fits is " +
+                                           text((number / ranks + 1) * ranks));
+    }
+    if (!config_.parallel.sequence_parallel) return;
+    if (ranks == 1) {
+      refuse({"parallel.sequence_parallel", "parallel.tensor"},
+             "one rank has nobody to share the tokens with");
+    }
+    if (model.tokens % ranks != 0) {
+      refuse({"parallel.sequence_parallel", "parallel.tensor", "model.tokens"},
+             "each rank has an equal part of a sequence: " + division(model.tokens, ranks));
     }
   }
 

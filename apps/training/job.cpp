@@ -9,7 +9,7 @@
 
 #include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
-#include "spillway/models/token_embedding.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 #include "training/batch.hpp"
 #include "training/device_memory.hpp"
 #include "training/learning_rate.hpp"
@@ -28,19 +28,28 @@ TopologySizes sizes_of(const ParallelConfig& config) {
   return sizes;
 }
 
-PipelineLayerOptions layer_options(const TrainConfig& config, at::Device device) {
+TensorParallel tensor_of(const ParallelConfig& config, World& world, const Topology& topology) {
+  if (config.tensor == 1) return {};
+  return {world.group("tensor", topology.partition(Axis::kTensor)), config.sequence_parallel};
+}
+
+PipelineLayerOptions layer_options(const TrainConfig& config, at::Device device,
+                                   const TensorParallel& tensor) {
   PipelineLayerOptions options;
   if (!config.parallel.profile.empty()) {
     options.profile = std::make_shared<const Profile>(load_profile(config.parallel.profile));
   }
   options.chunks = static_cast<int>(config.parallel.virtual_stages);
-  options.loss_fn = language_model_loss;
+  options.loss_fn = [tensor](const at::Tensor& logits, const at::Tensor& targets) {
+    return vocabulary_cross_entropy(tensor, logits, targets);
+  };
   options.seg_method =
-      segmentation_method(config.parallel.segmentation, model_layers(config.model, device));
+      segmentation_method(config.parallel.segmentation, model_layers(config.model, device, tensor));
   options.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
   options.recompute_offload = config.parallel.recompute_offload;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.device = device;
+  options.tensor = tensor;
   return options;
 }
 
@@ -63,9 +72,11 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
     : config_(config),
       device_(device),
       topology_(world.size(), sizes_of(config.parallel)),
+      tensor_(tensor_of(config.parallel, world, topology_)),
       model_(std::make_unique<PipelineLayer>(
-          model_layers(config.model, device),
-          with_topology(layer_options(config, device), topology_, world.rank()))),
+          model_layers(config.model, device, tensor_),
+          with_topology(layer_options(config, device, tensor_), topology_, world.rank()))),
+      tensor_ranks_(std::make_unique<TensorRanks>(*model_)),
       groups_(make_pipeline_groups(world, topology_, *model_)),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
@@ -84,9 +95,10 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
 void TrainingJob::place_gradients() {
   std::string names;
   std::int64_t elements = 0;
-  for (const NamedTensor& parameter : own_parameters()) {
+  for (const StageParameter& parameter : model_->stage_parameters()) {
+    if (parameter.copy) continue;
     names += parameter.name + "\n";
-    elements += parameter.tensor.numel();
+    elements += whole_elements(parameter, tensor_.group);
   }
   const Group& stages = groups_.activations;
   at::Tensor count = at::full({1}, elements, at::TensorOptions(device_).dtype(at::kLong));
@@ -100,16 +112,10 @@ void TrainingJob::place_gradients() {
   std::int64_t next = 0;
   for (auto& [name, place] : places) place = next++;
   std::vector<std::int64_t> mine;
-  for (const NamedTensor& parameter : own_parameters()) mine.push_back(places.at(parameter.name));
-  clipper_ = std::make_unique<GradientClipper>(mine, next, device_);
-}
-
-std::vector<NamedTensor> TrainingJob::own_parameters() const {
-  std::vector<NamedTensor> own;
   for (const StageParameter& parameter : model_->stage_parameters()) {
-    if (!parameter.copy) own.push_back({parameter.name, parameter.value});
+    if (tensor_ranks_->counts(parameter)) mine.push_back(places.at(parameter.name));
   }
-  return own;
+  clipper_ = std::make_unique<GradientClipper>(mine, next, device_);
 }
 
 std::vector<at::Tensor> TrainingJob::gradients() const {
@@ -170,16 +176,18 @@ bool TrainingJob::update(TrainingStep& step) {
   std::vector<at::Tensor> own;
   for (const StageParameter& parameter : model_->stage_parameters()) {
     all.push_back(parameter.value.grad());
-    if (!parameter.copy) own.push_back(parameter.value.grad());
+    if (tensor_ranks_->counts(parameter)) own.push_back(parameter.value.grad());
   }
   if (scaler_) {
     scaler_->unscale(all);
+    tensor_.group.all_reduce(scaler_->not_finite(), Reduce::kMax);
     groups_.activations.all_reduce(scaler_->not_finite(), Reduce::kMax);
     const bool finite = scaler_->finite();
     scaler_->update();
     if (!finite) return false;
   }
   at::Tensor norms = clipper_->squared_norms(own);
+  tensor_.group.all_reduce(norms);
   groups_.activations.all_reduce(norms);
   step.gradient_norm = clip(all, norms, config_.train.clip).item<double>();
   optimizer_->step(step.learning_rate);

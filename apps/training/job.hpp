@@ -16,6 +16,7 @@
 #include "training/corpus.hpp"
 #include "training/loss_scaler.hpp"
 #include "training/optimizer.hpp"
+#include "training/tensor_ranks.hpp"
 
 namespace spillway::app {
 
@@ -30,7 +31,7 @@ struct TrainingStep {
 };
 
 /// Jobs of one config do the same to the bit, under deterministic algorithms, on every layout of
-/// stages and chunks. Gradients and the optimizer's memory are there from the start, so that the
+/// stages and chunks; tensor-parallel ranks sum in another order than one does. Gradients and the optimizer's memory are there from the start, so that the
 /// first step allocates no more than the others.
 ///
 /// Ordering: all ranks of the world make it and call its functions together.
@@ -57,12 +58,11 @@ class TrainingJob {
   [[nodiscard]] const PipelineLayer& model() const noexcept { return *model_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const PipelineGroups& groups() const noexcept { return groups_; }
+  [[nodiscard]] const TensorRanks& tensor_ranks() const noexcept { return *tensor_ranks_; }
   [[nodiscard]] at::Device device() const noexcept { return device_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return *optimizer_; }
   /// Only with fp16.
   [[nodiscard]] LossScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
-  /// The parameters that this rank answers for: not the copies of shared ones.
-  [[nodiscard]] std::vector<NamedTensor> own_parameters() const;
   /// The gradients of the last step, by parameter of this rank, copied to the CPU.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   [[nodiscard]] std::vector<std::string> parameter_names() const;
@@ -81,7 +81,9 @@ class TrainingJob {
   TrainConfig config_;
   at::Device device_;
   Topology topology_;
+  TensorParallel tensor_;
   std::unique_ptr<PipelineLayer> model_;
+  std::unique_ptr<TensorRanks> tensor_ranks_;
   PipelineGroups groups_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -16,7 +16,7 @@ at::ScalarType dtype_of(const std::string& word) {
 
 /// What both kinds of model have.
 template <typename Shape>
-Shape shape_of(const ModelConfig& config, at::Device device) {
+Shape shape_of(const ModelConfig& config, at::Device device, const TensorParallel& tensor) {
   Shape shape;
   shape.layers = static_cast<int>(config.layers);
   shape.hidden = config.hidden;
@@ -28,14 +28,16 @@ Shape shape_of(const ModelConfig& config, at::Device device) {
   shape.tied = config.tied;
   shape.device = device;
   shape.dtype = dtype_of(config.dtype);
+  shape.parallel = tensor;
   return shape;
 }
 
 }  // namespace
 
-std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device) {
-  if (config.kind == "gpt") return gpt_layers(shape_of<GptShape>(config, device));
-  auto shape = shape_of<LlamaShape>(config, device);
+std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device,
+                                    const TensorParallel& tensor) {
+  if (config.kind == "gpt") return gpt_layers(shape_of<GptShape>(config, device, tensor));
+  auto shape = shape_of<LlamaShape>(config, device, tensor);
   shape.kv_heads = config.key_heads();
   return llama_layers(shape);
 }

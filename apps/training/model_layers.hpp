@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "spillway/parallel/layer_desc.hpp"
+#include "spillway/parallel/tensor_parallel.hpp"
 #include "training/config.hpp"
 
 namespace spillway::app {
 
 /// Errors: InvalidArgument for a shape that cannot be.
-[[nodiscard]] std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device);
+[[nodiscard]] std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device,
+                                                  const TensorParallel& tensor);
 
 /// PipelineLayerOptions::seg_method of a config's segmentation. Bounds there count the transformer
 /// layers; what comes before and after them belongs to the first and the last part.

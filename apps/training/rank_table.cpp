@@ -30,6 +30,7 @@ Json rank_figures(int rank, const TrainingJob& job, const SessionReport& report,
   return {{"rank", rank},
           {"data", place.data},
           {"stage", place.pipeline},
+          {"tensor", place.tensor},
           {"layers", layers_of(job.model())},
           {"kept", action("keep")},
           {"offloaded", action("offload")},
@@ -55,6 +56,7 @@ std::string rank_table(const std::vector<Json>& ranks) {
   TextTable table({{"rank", Align::kRight},
                    {"data", Align::kRight},
                    {"stage", Align::kRight},
+                   {"tensor", Align::kRight},
                    {"layers", Align::kLeft},
                    {"kept", Align::kRight},
                    {"offloaded", Align::kRight},
@@ -68,11 +70,12 @@ std::string rank_table(const std::vector<Json>& ranks) {
   for (const Json& rank : ranks) {
     const bool moves = rank["offloaded"] != 0 || rank["recomputed"] != 0;
     table.add({std::to_string(rank["rank"].get<int>()), std::to_string(rank["data"].get<int>()),
-               std::to_string(rank["stage"].get<int>()), rank["layers"].get<std::string>(),
-               bytes_text(rank["kept"]), bytes_text(rank["offloaded"]),
-               bytes_text(rank["recomputed"]), fixed(rank["wait_ms"].get<double>(), 1) + " ms",
-               bytes_text(rank["step_peak"]), bytes_text(rank["saved_peak_without"]),
-               bytes_text(rank["saved_peak_with"]), bytes_text(rank["host_peak"]),
+               std::to_string(rank["stage"].get<int>()), std::to_string(rank["tensor"].get<int>()),
+               rank["layers"].get<std::string>(), bytes_text(rank["kept"]),
+               bytes_text(rank["offloaded"]), bytes_text(rank["recomputed"]),
+               fixed(rank["wait_ms"].get<double>(), 1) + " ms", bytes_text(rank["step_peak"]),
+               bytes_text(rank["saved_peak_without"]), bytes_text(rank["saved_peak_with"]),
+               bytes_text(rank["host_peak"]),
                moves ? fixed(100 * rank["R"].get<double>(), 1) + " %" : "-"});
   }
   return table.text(2);

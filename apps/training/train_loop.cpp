@@ -13,6 +13,7 @@
 #include "common/stop_signal.hpp"
 #include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/parallel/same_replays.hpp"
 #include "training/checkpoint.hpp"
 #include "training/config_difference.hpp"
 #include "training/metrics_file.hpp"
@@ -74,6 +75,7 @@ class Loop {
 
  private:
   [[nodiscard]] bool is_first() const { return world_.rank() == 0; }
+  /// Of its stage, with the ranks that share its tensors.
   [[nodiscard]] bool is_writer() const { return job_.groups().data.rank() == 0; }
 
   void resume() {
@@ -81,7 +83,9 @@ class Loop {
     if (!path) return;
     const Checkpoint checkpoint(*path);
     require_same_run(checkpoint, config_);
-    restore(checkpoint, job_.optimizer());
+    restore(checkpoint, job_.optimizer(), [this](const std::string& name, const at::Tensor& whole) {
+      return job_.tensor_ranks().part(name, whole);
+    });
     if (checkpoint.state().loss_scale && job_.scaler() != nullptr) {
       job_.scaler()->set_state(*checkpoint.state().loss_scale);
     }
@@ -109,6 +113,9 @@ class Loop {
     }
     if (session_ != nullptr && options_.trace && number == config_.train.steps) {
       session_->trace_next_step();
+    }
+    if (session_ != nullptr) {
+      require_same_replays(job_.tensor_ranks().group(), session_->plan().get(), job_.device());
     }
     result_.run.steps.push_back(job_.step(session_));
     const TrainingStep& step = result_.run.steps.back();
@@ -203,8 +210,10 @@ class Loop {
       });
       return tensors;
     };
-    writer.write(job_.model().options().stage, own(job_.optimizer().parameters(), false),
-                 own(job_.optimizer().state(), true));
+    const TensorRanks& ranks = job_.tensor_ranks();
+    const auto weights = ranks.wholes(own(job_.optimizer().parameters(), false));
+    const auto state = ranks.wholes(own(job_.optimizer().state(), true));
+    if (ranks.group().rank() == 0) writer.write(job_.model().options().stage, weights, state);
   }
 
   void say_why() const {
@@ -237,10 +246,13 @@ LoopResult run_steps(World& world, TrainingJob& job, Session* session, const Tra
 }
 
 std::uint64_t parameters_digest(World& world, const TrainingJob& job) {
-  std::ostringstream mine;
+  std::vector<NamedTensor> parameters;
   for (const StageParameter& parameter : job.model().stage_parameters()) {
-    mine << parameter.name << ' ' << tensor_digest({parameter.name, parameter.value}).digest
-         << '\n';
+    parameters.push_back({parameter.name, parameter.value});
+  }
+  std::ostringstream mine;
+  for (const NamedTensor& parameter : job.tensor_ranks().wholes(parameters)) {
+    mine << parameter.name << ' ' << tensor_digest(parameter).digest << '\n';
   }
   std::vector<NamedDigest> all;
   for (const std::string& text : gather_texts(world.everyone(), mine.str(), job.device())) {

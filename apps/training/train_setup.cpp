@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "common/budget_text.hpp"
+#include "spillway/core/error.hpp"
 #include "training/device_memory.hpp"
 
 namespace spillway::app {
@@ -57,6 +58,18 @@ Rules rules_for(const TrainConfig& config) {
   return parse_rules(kDefaultRules, "spillway train's own rules");
 }
 
+/// Ranks that share matrices repeat collectives together or not at all.
+void require_one_order(const TrainConfig& config, const Rules& rules) {
+  if (config.parallel.tensor == 1 || config.memory.budget.empty()) return;
+  if (!rules.recompute_collectives) return;
+  throw ConfigError(
+      "config", "memory.budget = \"" + config.memory.budget +
+                    "\", parallel.tensor = " + std::to_string(config.parallel.tensor) +
+                    " and the rules' recompute_collectives = true are impossible together: each "
+                    "rank plans by its own times, so that they would repeat collectives in "
+                    "different orders; leave recompute_collectives out");
+}
+
 }  // namespace
 
 std::string with_rank(std::string path, int rank) {
@@ -103,6 +116,7 @@ SessionOptions session_options(const TrainConfig& config, at::Device device, int
   SessionOptions options;
   options.device = device;
   options.rules = rules_for(config);
+  require_one_order(config, options.rules);
   if (!config.memory.plan.empty()) options.plan = load_plan(with_rank(config.memory.plan, rank));
   if (!config.memory.budget.empty()) {
     options.budget = budget_of(config.memory.budget);

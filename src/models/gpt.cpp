@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/gpt_layer.hpp"
+#include "models/parallel_check.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/models/token_embedding.hpp"
 
@@ -29,6 +30,8 @@ void check(const GptShape& shape) {
               " must divide hidden = " + std::to_string(shape.hidden));
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
+  check_divisible(shape.parallel,
+                  {{"heads", shape.heads}, {"ffn", shape.ffn}, {"vocabulary", shape.vocabulary}});
 }
 
 std::vector<LayerDesc> gpt_layers(const GptShape& shape) {
@@ -36,8 +39,8 @@ std::vector<LayerDesc> gpt_layers(const GptShape& shape) {
   const auto options = at::TensorOptions().device(shape.device).dtype(shape.dtype);
   const std::string key = shape.tied ? "embedding" : "";
   std::vector<LayerDesc> layers;
-  layers.push_back(
-      describe_layer<TokenEmbedding>("embedding", shape.vocabulary, shape.hidden, 0.02, options));
+  layers.push_back(describe_layer<TokenEmbedding>("embedding", shape.vocabulary, shape.hidden, 0.02,
+                                                  options, shape.parallel));
   layers.back().shared = key;
   layers.push_back(describe_layer<GptPositions>("positions", shape));
   for (int i = 0; i < shape.layers; ++i) {
@@ -47,8 +50,8 @@ std::vector<LayerDesc> gpt_layers(const GptShape& shape) {
   const auto logits = [](const TokenEmbedding& embedding, const at::Tensor& x) {
     return embedding.logits(x);
   };
-  layers.push_back(describe_shared_layer<TokenEmbedding>(key, "head", logits, shape.vocabulary,
-                                                         shape.hidden, 0.02, options));
+  layers.push_back(describe_shared_layer<TokenEmbedding>(
+      key, "head", logits, shape.vocabulary, shape.hidden, 0.02, options, shape.parallel));
   return layers;
 }
 

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "spillway/models/gpt.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 
 namespace spillway {
 
@@ -18,23 +19,13 @@ class GptPositions : public torch::nn::Module {
 
  private:
   double dropout_;
+  TensorParallel parallel_;
   at::Tensor weight_;
 };
 
 class GptNorm : public torch::nn::Module {
  public:
   explicit GptNorm(const GptShape& shape);
-
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
-
- private:
-  at::Tensor weight_, bias_;
-};
-
-/// A linear layer with bias.
-class GptLinear : public torch::nn::Module {
- public:
-  GptLinear(const GptShape& shape, std::int64_t in, std::int64_t out, double scale);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
@@ -51,7 +42,8 @@ class GptAttention : public torch::nn::Module {
  private:
   GptShape shape_;
   std::shared_ptr<GptNorm> norm_;
-  std::shared_ptr<GptLinear> qkv_, proj_;
+  std::shared_ptr<ColumnLinear> qkv_;
+  std::shared_ptr<RowLinear> proj_;
 };
 
 class GptMlp : public torch::nn::Module {
@@ -63,7 +55,8 @@ class GptMlp : public torch::nn::Module {
  private:
   GptShape shape_;
   std::shared_ptr<GptNorm> norm_;
-  std::shared_ptr<GptLinear> fc1_, fc2_;
+  std::shared_ptr<ColumnLinear> fc1_;
+  std::shared_ptr<RowLinear> fc2_;
 };
 
 class GptLayer : public torch::nn::Module {

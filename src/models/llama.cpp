@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/llama_layer.hpp"
+#include "models/parallel_check.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/models/token_embedding.hpp"
 #include "spillway/torch/scope.hpp"
@@ -43,6 +44,13 @@ void check(const LlamaShape& shape) {
               ": at least 0 wanted");
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
+  require(!shape.parallel.active() || shape.experts == 0,
+          "experts = " + text(shape.experts) + " over " + text(shape.parallel.ranks()) +
+              " tensor-parallel ranks: experts are not shared by them; set one of the two to none");
+  check_divisible(shape.parallel, {{"heads", shape.heads},
+                                   {"kv_heads", shape.kv_heads},
+                                   {"ffn", shape.ffn},
+                                   {"vocabulary", shape.vocabulary}});
 }
 
 std::vector<LayerDesc> llama_layers(const LlamaShape& shape) {
@@ -52,8 +60,8 @@ std::vector<LayerDesc> llama_layers(const LlamaShape& shape) {
   // A tied embedding is as wide as a head.
   const double scale = shape.tied ? 0.02 : 1;
   std::vector<LayerDesc> layers;
-  layers.push_back(
-      describe_layer<TokenEmbedding>("embedding", shape.vocabulary, shape.hidden, scale, options));
+  layers.push_back(describe_layer<TokenEmbedding>("embedding", shape.vocabulary, shape.hidden,
+                                                  scale, options, shape.parallel));
   if (shape.tied) layers.back().shared = "embedding";
   for (int i = 0; i < shape.layers; ++i) {
     layers.push_back(describe_layer<LlamaLayer>("layers." + std::to_string(i), shape, i, tables));
@@ -66,8 +74,9 @@ std::vector<LayerDesc> llama_layers(const LlamaShape& shape) {
   const auto compare = [](const TokenEmbedding& embedding, const at::Tensor& x) {
     return embedding.logits(x);
   };
-  layers.push_back(describe_shared_layer<TokenEmbedding>(
-      "embedding", "head", compare, shape.vocabulary, shape.hidden, scale, options));
+  layers.push_back(describe_shared_layer<TokenEmbedding>("embedding", "head", compare,
+                                                         shape.vocabulary, shape.hidden, scale,
+                                                         options, shape.parallel));
   return layers;
 }
 
@@ -113,7 +122,7 @@ at::Tensor Llama::predict(const at::Tensor& x, const at::Tensor& targets) const 
     logits = layers_[i].run(logits);
   }
   const Scope scope("head");
-  return language_model_loss(logits[0], targets);
+  return vocabulary_cross_entropy(shape_.parallel, logits[0], targets);
 }
 
 }  // namespace spillway

@@ -16,7 +16,7 @@ at::TensorOptions options_of(const LlamaShape& shape) {
 
 at::Tensor residual(const LlamaShape& shape, bool training, const at::Tensor& x,
                     const at::Tensor& added) {
-  return x + (shape.dropout > 0 ? at::dropout(added, shape.dropout, training) : added);
+  return x + dropout_between(shape.parallel, added, shape.dropout, training);
 }
 
 Expert add_expert(torch::nn::Module& module, const LlamaShape& shape, std::int64_t ffn) {
@@ -45,6 +45,23 @@ Experts add_experts(torch::nn::Module& module, const LlamaShape& shape) {
   return experts;
 }
 
+/// Gate and up of a dense MLP.
+class DenseFirst : public ShardedModule {
+ public:
+  explicit DenseFirst(const LlamaShape& shape)
+      : ShardedModule(shape.parallel), gate_(add("gate", shape)), up_(add("up", shape)) {}
+
+  [[nodiscard]] const at::Tensor& gate() const { return gate_; }
+  [[nodiscard]] const at::Tensor& up() const { return up_; }
+
+ private:
+  at::Tensor add(const char* name, const LlamaShape& shape) {
+    return add_part(name, normal_values({shape.ffn, shape.hidden}, 0.02, options_of(shape)), 0);
+  }
+
+  at::Tensor gate_, up_;
+};
+
 at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) {
   return at::rms_norm(x, weight.sizes(), weight, kEpsilon);
 }
@@ -63,13 +80,13 @@ const RotaryTables& SharedRotaryTables::get() {
 }
 
 LlamaAttention::LlamaAttention(const LlamaShape& shape, const RotaryTables& tables)
-    : shape_(shape) {
-  const std::int64_t head = shape.hidden / shape.heads;
-  const std::int64_t qkv = (shape.heads + 2 * shape.kv_heads) * head;
+    : ShardedModule(shape.parallel), shape_(shape) {
+  const std::int64_t keys = shape.kv_heads * (shape.hidden / shape.heads);
   const auto options = options_of(shape);
   norm_ = add_constant(*this, "norm", {shape.hidden}, 1, options);
-  qkv_ = add_weight(*this, "qkv", {qkv, shape.hidden}, 0.02, options);
-  proj_ = add_weight(*this, "proj", {shape.hidden, shape.hidden}, 0.02, options);
+  qkv_ = add_part("qkv", normal_values({shape.hidden + 2 * keys, shape.hidden}, 0.02, options), 0,
+                  {shape.hidden, keys, keys});
+  proj_ = add_part("proj", normal_values({shape.hidden, shape.hidden}, 0.02, options), 1);
   cos_ = register_buffer("cos", tables.cos);
   sin_ = register_buffer("sin", tables.sin);
 }
@@ -86,6 +103,8 @@ at::Tensor LlamaAttention::rotate(const at::Tensor& x) const {
 at::Tensor LlamaAttention::forward(const at::Tensor& x) const {
   const Scope scope("attention");
   const std::int64_t head = shape_.hidden / shape_.heads;
+  const std::int64_t heads = shape_.heads / parallel().ranks();
+  const std::int64_t kv_heads = shape_.kv_heads / parallel().ranks();
   at::Tensor h;
   {
     const Scope scope_of_norm("norm");
@@ -94,33 +113,54 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x) const {
   std::vector<at::Tensor> parts;
   {
     const Scope qkv("qkv");
-    parts = at::linear(h, qkv_).split_with_sizes(
-        {shape_.heads * head, shape_.kv_heads * head, shape_.kv_heads * head}, -1);
+    h = enter(parallel(), h);
+    parts =
+        at::linear(h, qkv_).split_with_sizes({heads * head, kv_heads * head, kv_heads * head}, -1);
   }
-  const auto by_head = [&](const at::Tensor& part, std::int64_t heads) {
-    return part.view({x.size(0), x.size(1), heads, head}).transpose(1, 2);
+  const auto by_head = [&](const at::Tensor& part, std::int64_t count) {
+    return part.view({h.size(0), h.size(1), count, head}).transpose(1, 2);
   };
   at::Tensor attended;
   {
     const Scope core("core");
-    const at::Tensor q = rotate(by_head(parts[0], shape_.heads));
-    const at::Tensor k = rotate(by_head(parts[1], shape_.kv_heads));
-    attended = at::scaled_dot_product_attention(q, k, by_head(parts[2], shape_.kv_heads), {}, 0.0,
-                                                true, std::nullopt, true)
+    const at::Tensor q = rotate(by_head(parts[0], heads));
+    const at::Tensor k = rotate(by_head(parts[1], kv_heads));
+    attended = at::scaled_dot_product_attention(q, k, by_head(parts[2], kv_heads), {}, 0.0, true,
+                                                std::nullopt, true)
                    .transpose(1, 2)
-                   .reshape({x.size(0), x.size(1), shape_.hidden});
+                   .reshape({h.size(0), h.size(1), heads * head});
   }
   const Scope proj("proj");
-  return residual(shape_, is_training(), x, at::linear(attended, proj_));
+  return residual(shape_, is_training(), x, leave(parallel(), at::linear(attended, proj_)));
 }
 
-LlamaMlp::LlamaMlp(const LlamaShape& shape, bool dense) : shape_(shape) {
+LlamaMlp::LlamaMlp(const LlamaShape& shape, bool dense)
+    : ShardedModule(shape.parallel), shape_(shape) {
   norm_ = add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape));
   if (dense) {
-    dense_ = add_expert(*this, shape, shape.ffn);
+    add_dense(shape);
   } else {
     experts_ = add_experts(*this, shape);
   }
+}
+
+void LlamaMlp::add_dense(const LlamaShape& shape) {
+  const auto first = std::make_shared<DenseFirst>(shape);
+  register_module("fc1", first);
+  dense_ = {first->gate(), first->up(),
+            add_part("fc2", normal_values({shape.hidden, shape.ffn}, 0.02, options_of(shape)), 1)};
+}
+
+at::Tensor LlamaMlp::run_dense(const at::Tensor& h) const {
+  if (!parallel().active()) return run_expert(dense_, h);
+  at::Tensor all;
+  {
+    const Scope fc1("fc1");
+    all = enter(parallel(), h);
+  }
+  const at::Tensor mine = run_expert(dense_, all);
+  const Scope fc2("fc2");
+  return leave(parallel(), mine);
 }
 
 at::Tensor LlamaMlp::forward(const at::Tensor& x) const {
@@ -132,7 +172,7 @@ at::Tensor LlamaMlp::forward(const at::Tensor& x) const {
   }
   const bool dense = experts_.each.empty();
   const at::Tensor added =
-      dense ? run_expert(dense_, h) : run_experts(experts_, h.flatten(0, -2)).view_as(x);
+      dense ? run_dense(h) : run_experts(experts_, h.flatten(0, -2)).view_as(x);
   const Scope last(dense ? "fc2" : "experts");
   return residual(shape_, is_training(), x, added);
 }
@@ -154,12 +194,13 @@ LlamaNorm::LlamaNorm(const LlamaShape& shape)
 at::Tensor LlamaNorm::forward(const at::Tensor& x) const { return norm(x, weight_); }
 
 LlamaHead::LlamaHead(const LlamaShape& shape)
-    : norm_(add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape))),
-      linear_(
-          add_weight(*this, "linear", {shape.vocabulary, shape.hidden}, 0.02, options_of(shape))) {}
+    : ShardedModule(shape.parallel),
+      norm_(add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape))),
+      linear_(add_part(
+          "linear", normal_values({shape.vocabulary, shape.hidden}, 0.02, options_of(shape)), 0)) {}
 
 at::Tensor LlamaHead::forward(const at::Tensor& x) const {
-  return at::linear(norm(x, norm_), linear_);
+  return at::linear(enter(parallel(), norm(x, norm_)), linear_);
 }
 
 }  // namespace spillway

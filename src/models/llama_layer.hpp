@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "spillway/models/llama.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 
 namespace spillway {
 
@@ -27,7 +28,7 @@ class SharedRotaryTables {
   RotaryTables tables_;
 };
 
-class LlamaAttention : public torch::nn::Module {
+class LlamaAttention : public ShardedModule {
  public:
   LlamaAttention(const LlamaShape& shape, const RotaryTables& tables);
 
@@ -40,13 +41,16 @@ class LlamaAttention : public torch::nn::Module {
   at::Tensor norm_, qkv_, proj_, cos_, sin_;
 };
 
-class LlamaMlp : public torch::nn::Module {
+class LlamaMlp : public ShardedModule {
  public:
   LlamaMlp(const LlamaShape& shape, bool dense);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
+  void add_dense(const LlamaShape& shape);
+  [[nodiscard]] at::Tensor run_dense(const at::Tensor& h) const;
+
   LlamaShape shape_;
   at::Tensor norm_;
   Expert dense_;     // Or else
@@ -77,7 +81,7 @@ class LlamaNorm : public torch::nn::Module {
 };
 
 /// Norm and linear layer in one.
-class LlamaHead : public torch::nn::Module {
+class LlamaHead : public ShardedModule {
  public:
   explicit LlamaHead(const LlamaShape& shape);
 

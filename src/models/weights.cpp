@@ -5,10 +5,14 @@
 
 namespace spillway {
 
+at::Tensor normal_values(at::IntArrayRef sizes, double scale, const at::TensorOptions& options) {
+  const at::NoGradGuard no_gradients;
+  return at::randn(sizes, options).mul_(scale);
+}
+
 at::Tensor add_weight(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
                       double scale, const at::TensorOptions& options) {
-  const at::NoGradGuard no_gradients;
-  return module.register_parameter(name, at::randn(sizes, options).mul_(scale));
+  return module.register_parameter(name, normal_values(sizes, scale, options));
 }
 
 at::Tensor add_constant(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,

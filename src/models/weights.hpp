@@ -8,6 +8,10 @@
 
 namespace spillway {
 
+/// Normally distributed values, `scale` wide.
+[[nodiscard]] at::Tensor normal_values(at::IntArrayRef sizes, double scale,
+                                       const at::TensorOptions& options);
+
 /// Registers a parameter of normally distributed values, `scale` wide.
 at::Tensor add_weight(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
                       double scale, const at::TensorOptions& options);

@@ -7,6 +7,7 @@
 #include "parallel/layer_weights.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/parallel/random.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 #include "spillway/pipeline/segment.hpp"
 #include "spillway/torch/scope.hpp"
 
@@ -113,9 +114,13 @@ void PipelineLayer::build(const std::vector<LayerDesc>& layers) {
       layer.index = i;
       if (shared) here.emplace(desc.shared, layer);
       int position = 0;
+      const auto shards = shards_of(*layer.module);
       for (const auto& parameter : layer.module->named_parameters()) {
-        parameters_.push_back({original_desc.name + "." + parameter.key(), original, position++,
-                               chunk, original != i, parameter.value()});
+        const auto shard = shards.find(parameter.key());
+        parameters_.push_back(
+            {original_desc.name + "." + parameter.key(), original, position++, chunk, original != i,
+             parameter.value(),
+             shard == shards.end() ? std::nullopt : std::optional(shard->second)});
       }
       built.push_back(std::move(layer));
     }

@@ -1,7 +1,10 @@
 #include "spillway/parallel/pipeline_runner.hpp"
 
 #include <algorithm>
+#include <map>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include "parallel/pipeline_state.hpp"
@@ -48,6 +51,27 @@ void for_each_shared(const PipelineLayer& model, const PipelineGroups& groups, c
     const std::string& key = model.all_shared_weights()[i].key;
     for (const SharedWeights& weights : model.shared_weights()) {
       if (weights.key == key) act(groups.shared[i], weights.parameters);
+    }
+  }
+}
+
+/// With sequence parallelism every rank has seen a part of the tokens only.
+void sum_over_tensor_ranks(const PipelineLayer& model) {
+  const TensorParallel& tensor = model.options().tensor;
+  if (!tensor.active() || !tensor.sequence) return;
+  const at::NoGradGuard no_gradients;
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const StageParameter& parameter : model.stage_parameters()) {
+    if (parameter.shard) continue;
+    by_type[parameter.value.scalar_type()].push_back(parameter.value.grad().view(-1));
+  }
+  for (const auto& [type, gradients] : by_type) {
+    at::Tensor all = at::cat(gradients);
+    tensor.group.all_reduce(all);
+    std::int64_t begin = 0;
+    for (const at::Tensor& gradient : gradients) {
+      gradient.copy_(all.narrow(0, begin, gradient.numel()));
+      begin += gradient.numel();
     }
   }
 }
@@ -126,6 +150,7 @@ StepOutcome PipelineRunner::train(std::span<const MicroBatch> batches, Session* 
     outcome.loss = run.loss();
   }
   if (state_->buckets) state_->buckets->finish();
+  sum_over_tensor_ranks(model);
   for_each_shared(model, state_->groups, [](const Group& group, const auto& parameters) {
     for (const at::Tensor& parameter : parameters) group.all_reduce(parameter.mutable_grad());
   });

@@ -17,9 +17,9 @@ bool is_one_of(std::string_view name, Names names) {
 }
 
 bool is_collective(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kNamespaces = {
-      "c10d::", "_c10d_functional::", "c10d_functional::", "_c10d_functional_autograd::",
-      "symm_mem::"};
+  constexpr std::array<std::string_view, 6> kNamespaces = {
+      "c10d::",     "_c10d_functional::", "c10d_functional::", "_c10d_functional_autograd::",
+      "symm_mem::", "spillway_group::"};
   return std::any_of(kNamespaces.begin(), kNamespaces.end(),
                      [name](std::string_view space) { return name.starts_with(space); });
 }

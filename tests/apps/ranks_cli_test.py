@@ -87,7 +87,7 @@ class Ranks(unittest.TestCase):
         out = self.folder / "run"
         text = self.ok(4, *SMALL, *parallel(pipeline=2, data=2), "--set", "train.precision=bf16", "--compare", "--out", out)
         self.assertIn("bits equal: yes (4 losses and 248 gradients of 4 steps compared)", text)
-        table = re.findall(r"^ +(\d) +(\d) +(\d)  (embedding \.\. layers\.1|layers\.2 \.\. head) ", text, re.MULTILINE)
+        table = re.findall(r"^ +(\d) +(\d) +(\d) +0  (embedding \.\. layers\.1|layers\.2 \.\. head) ", text, re.MULTILINE)
         self.assertEqual([row[0] for row in table], ["0", "1", "2", "3"])
         ranks = json.loads((out / "rank-3" / "train.json").read_text(encoding="utf-8"))["ranks"]
         self.assertEqual([each["stage"] for each in ranks], [0, 0, 1, 1])

@@ -7,12 +7,12 @@
 
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
-#include "spillway/models/token_embedding.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 
 namespace spillway::testing {
 namespace {
 
-constexpr std::int64_t kVocabulary = 61;
+constexpr std::int64_t kVocabulary = 60;
 constexpr std::int64_t kTokens = 24;
 
 std::vector<LayerDesc> layers_of(const PipelineCase& of) {
@@ -24,7 +24,8 @@ std::vector<LayerDesc> layers_of(const PipelineCase& of) {
                        .tokens = kTokens,
                        .vocabulary = kVocabulary,
                        .dropout = of.dropout,
-                       .tied = of.tied});
+                       .tied = of.tied,
+                       .parallel = of.tensor});
   }
   return llama_layers({.layers = of.layers,
                        .hidden = 32,
@@ -35,7 +36,8 @@ std::vector<LayerDesc> layers_of(const PipelineCase& of) {
                        .vocabulary = kVocabulary,
                        .dropout = of.dropout,
                        .tied = of.tied,
-                       .dtype = at::kFloat});
+                       .dtype = at::kFloat,
+                       .parallel = of.tensor});
 }
 
 }  // namespace
@@ -45,7 +47,10 @@ PipelineLayer make_model(const PipelineCase& of) {
   options.num_stages = of.stages;
   options.stage = of.stage;
   options.chunks = of.chunks;
-  options.loss_fn = language_model_loss;
+  options.loss_fn = [tensor = of.tensor](const at::Tensor& logits, const at::Tensor& targets) {
+    return vocabulary_cross_entropy(tensor, logits, targets);
+  };
+  options.tensor = of.tensor;
   options.seg_method = of.seg_method;
   options.recompute_interval = of.recompute_interval;
   options.seed = 5;

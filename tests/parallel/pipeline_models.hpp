@@ -21,6 +21,7 @@ struct PipelineCase {
   int chunks = 1;
   std::string seg_method = "uniform";
   int recompute_interval = 0;
+  TensorParallel tensor = {};
 };
 
 [[nodiscard]] PipelineLayer make_model(const PipelineCase& of);

@@ -50,10 +50,23 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "--set optimizer.min_learning_rate=1: optimizer.min_learning_rate = 1 and "
        "optimizer.learning_rate = 0.002 are impossible together: the learning rate would rise to "
        "its minimum"},
-      {{"parallel.tensor=2"},
-       "--set parallel.tensor=2: parallel.tensor = 2 is impossible: tensor parallelism is not "
-       "there "
-       "yet; set it to 1"},
+      {{"parallel.tensor=3"},
+       "--set parallel.tensor=3: parallel.tensor = 3 and model.heads = 4 are impossible together: "
+       "each rank has an equal part: 4 / 3 leaves 1; the next that fits is 6"},
+      {{"parallel.tensor=2", "model.kv_heads=1"},
+       "--set parallel.tensor=2: parallel.tensor = 2 and model.kv_heads = 1 are impossible "
+       "together: each rank has an equal part: 1 / 2 leaves 1; the next that fits is 2"},
+      {{"parallel.tensor=2", "model.vocabulary=257"},
+       "--set parallel.tensor=2: parallel.tensor = 2 and model.vocabulary = 257 are impossible "
+       "together: each rank has an equal part: 257 / 2 leaves 1; the next that fits is 258"},
+      {{"parallel.tensor=2", "parallel.sequence_parallel=true", "model.tokens=65"},
+       "--set parallel.sequence_parallel=true: parallel.sequence_parallel = true, parallel.tensor "
+       "= 2 and model.tokens = 65 are impossible together: each rank has an equal part of a "
+       "sequence: 65 / 2 leaves 1"},
+      {{"parallel.sequence_parallel=true"},
+       "--set parallel.sequence_parallel=true: parallel.sequence_parallel = true and "
+       "parallel.tensor = 1 are impossible together: one rank has nobody to share the tokens "
+       "with"},
       {{"parallel.expert=4"},
        "--set parallel.expert=4: parallel.expert = 4 is impossible: expert parallelism is not "
        "there "

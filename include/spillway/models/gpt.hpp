@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "spillway/parallel/layer_desc.hpp"
+#include "spillway/parallel/tensor_parallel.hpp"
 
 namespace spillway {
 
@@ -21,13 +22,16 @@ struct GptShape {
   bool tied = true;      ///< The head has the weights of the embedding.
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
+  TensorParallel parallel = {};  ///< The ranks that share the matrices.
 };
 
 /// Errors: InvalidArgument for a shape that cannot be.
 void check(const GptShape& shape);
 
 /// The model as a list: embedding, positions, layers.0, layers.1, ..., norm, head. From tokens,
-/// [batch, length], to logits, [batch, length, vocabulary]; the loss is language_model_loss().
+/// [batch, length], to logits, [batch, length, vocabulary]; the loss is language_model_loss(). With
+/// tensor parallelism every rank has the logits of a part of the vocabulary, and the loss is
+/// vocabulary_cross_entropy().
 /// Kinds: TokenEmbedding, GptPositions, GptLayer, GptNorm.
 /// Errors: as check().
 [[nodiscard]] std::vector<LayerDesc> gpt_layers(const GptShape& shape);

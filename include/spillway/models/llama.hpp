@@ -11,6 +11,7 @@
 
 #include "spillway/models/experts.hpp"
 #include "spillway/parallel/layer_desc.hpp"
+#include "spillway/parallel/tensor_parallel.hpp"
 
 namespace spillway {
 
@@ -30,6 +31,7 @@ struct LlamaShape {
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;
+  TensorParallel parallel = {};  ///< The ranks that share the matrices; not together with experts.
 };
 
 /// Errors: InvalidArgument for a shape that cannot be: heads that do not divide `hidden`, ...
@@ -37,7 +39,9 @@ void check(const LlamaShape& shape);
 
 /// The model as a list: embedding, layers.0, layers.1, ..., head; tied, the last are norm and head.
 /// From tokens, [batch, length], to logits, [batch, length, vocabulary]; the loss is
-/// language_model_loss(). Kinds: TokenEmbedding, LlamaLayer, LlamaHead, LlamaNorm.
+/// language_model_loss(). With tensor parallelism every rank has the logits of a part of the
+/// vocabulary, and the loss is vocabulary_cross_entropy(). Kinds: TokenEmbedding, LlamaLayer,
+/// LlamaHead, LlamaNorm.
 /// Errors: as check().
 [[nodiscard]] std::vector<LayerDesc> llama_layers(const LlamaShape& shape);
 

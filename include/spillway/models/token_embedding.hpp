@@ -4,23 +4,15 @@
 
 #include <cstdint>
 
-#include <torch/nn/module.h>
+#include "spillway/parallel/tensor_modules.hpp"
 
 namespace spillway {
 
-class TokenEmbedding : public torch::nn::Module {
+class TokenEmbedding : public VocabularyEmbedding {
  public:
   /// Weights are normally distributed, `scale` wide.
   TokenEmbedding(std::int64_t vocabulary, std::int64_t hidden, double scale,
-                 const at::TensorOptions& options);
-
-  /// [batch, length] tokens -> [batch, length, hidden].
-  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens) const;
-  /// [batch, length, hidden] -> [batch, length, vocabulary]: how alike they are.
-  [[nodiscard]] at::Tensor logits(const at::Tensor& x) const;
-
- private:
-  at::Tensor weight_;
+                 const at::TensorOptions& options, const TensorParallel& parallel = {});
 };
 
 /// The mean cross entropy of predicting `targets`, [batch, length], by `logits`.

@@ -14,10 +14,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "spillway/parallel/layer_desc.hpp"
+#include "spillway/parallel/shard.hpp"
+#include "spillway/parallel/tensor_parallel.hpp"
 #include "spillway/parallel/topology.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
@@ -44,6 +47,8 @@ struct PipelineLayerOptions {
   bool recompute_partition = false;
   std::uint64_t seed = 0;  ///< Of weights, and of what is random in the layers.
   at::Device device = at::kCPU;
+  /// What the layers were made with: PipelineRunner sums over it what its ranks have parts of.
+  TensorParallel tensor = {};
 };
 
 /// The same, with stages and stage from the topology.
@@ -58,6 +63,8 @@ struct StageParameter {
   int chunk = 0;      ///< Of this stage.
   bool copy = false;  ///< Another stage, or an earlier layer there, has the original.
   at::Tensor value;
+  /// How the whole is cut over the tensor-parallel group; empty: `value` is the whole.
+  std::optional<Shard> shard = std::nullopt;
 };
 
 /// Weights that layers of several stages share.
