@@ -78,17 +78,31 @@ at::Tensor GptAttention::forward(const at::Tensor& x) const {
   return x + drop(proj_->forward(attended), shape_.dropout, is_training());
 }
 
-GptMlp::GptMlp(const GptShape& shape)
-    : shape_(shape),
-      norm_(register_module("norm", std::make_shared<GptNorm>(shape))),
-      fc1_(register_module("fc1",
-                           std::make_shared<GptLinear>(shape, shape.hidden, shape.ffn, 0.02))),
-      fc2_(register_module("fc2", std::make_shared<GptLinear>(shape, shape.ffn, shape.hidden,
-                                                              residual_scale(shape)))) {}
+GptMlp::GptMlp(const GptShape& shape, int number)
+    : shape_(shape), norm_(register_module("norm", std::make_shared<GptNorm>(shape))) {
+  if (has_experts(shape.moe, number, shape.layers)) {
+    moe_ = std::make_shared<Moe>(shape.moe, shape.ffn,
+                                 MlpShape{.hidden = shape.hidden,
+                                          .gated = false,
+                                          .output_scale = residual_scale(shape),
+                                          .options = options_of(shape)});
+    adopt(*this, *moe_);
+    return;
+  }
+  fc1_ = register_module("fc1", std::make_shared<GptLinear>(shape, shape.hidden, shape.ffn, 0.02));
+  fc2_ = register_module(
+      "fc2", std::make_shared<GptLinear>(shape, shape.ffn, shape.hidden, residual_scale(shape)));
+}
 
 at::Tensor GptMlp::forward(const at::Tensor& x) const {
   const Scope scope("mlp");
-  const at::Tensor wide = in_scope("fc1", *fc1_, in_scope("norm", *norm_, x));
+  const at::Tensor normed = in_scope("norm", *norm_, x);
+  if (moe_ != nullptr) {
+    const at::Tensor added = moe_->forward(normed);
+    const Scope combine("combine");
+    return x + drop(added, shape_.dropout, is_training());
+  }
+  const at::Tensor wide = in_scope("fc1", *fc1_, normed);
   at::Tensor bent;
   {
     const Scope act("act");
@@ -98,9 +112,9 @@ at::Tensor GptMlp::forward(const at::Tensor& x) const {
   return x + drop(fc2_->forward(bent), shape_.dropout, is_training());
 }
 
-GptLayer::GptLayer(const GptShape& shape)
+GptLayer::GptLayer(const GptShape& shape, int number)
     : attention_(register_module("attention", std::make_shared<GptAttention>(shape))),
-      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape))) {}
+      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, number))) {}
 
 at::Tensor GptLayer::forward(const at::Tensor& x) const {
   return mlp_->forward(attention_->forward(x));

@@ -56,19 +56,20 @@ class GptAttention : public torch::nn::Module {
 
 class GptMlp : public torch::nn::Module {
  public:
-  explicit GptMlp(const GptShape& shape);
+  GptMlp(const GptShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
   GptShape shape_;
   std::shared_ptr<GptNorm> norm_;
-  std::shared_ptr<GptLinear> fc1_, fc2_;
+  std::shared_ptr<GptLinear> fc1_, fc2_;  // Or else
+  std::shared_ptr<Moe> moe_;              // this.
 };
 
 class GptLayer : public torch::nn::Module {
  public:
-  explicit GptLayer(const GptShape& shape);
+  GptLayer(const GptShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 

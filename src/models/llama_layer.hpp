@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 
+#include "spillway/models/experts.hpp"
 #include "spillway/models/llama.hpp"
 
 namespace spillway {
@@ -42,15 +43,15 @@ class LlamaAttention : public torch::nn::Module {
 
 class LlamaMlp : public torch::nn::Module {
  public:
-  LlamaMlp(const LlamaShape& shape, bool dense);
+  LlamaMlp(const LlamaShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
   LlamaShape shape_;
   at::Tensor norm_;
-  Expert dense_;     // Or else
-  Experts experts_;  // these.
+  Expert dense_;              // Or else
+  std::shared_ptr<Moe> moe_;  // this.
 };
 
 class LlamaLayer : public torch::nn::Module {

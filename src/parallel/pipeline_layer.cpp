@@ -67,6 +67,16 @@ std::vector<int> bounds_of(const std::vector<LayerDesc>& layers,
   return segment(segmentation, facts, options.num_stages * options.chunks);
 }
 
+/// Of which experts the parameter of that name is.
+ExpertSlice experts_of(const torch::nn::Module& module, const std::string& parameter) {
+  for (const auto& part : module.named_modules("", /*include_self=*/true)) {
+    const auto* holder = dynamic_cast<const HoldsExperts*>(part.value().get());
+    const std::string prefix = part.key().empty() ? "" : part.key() + ".";
+    if (holder != nullptr && parameter.starts_with(prefix)) return holder->experts();
+  }
+  return {};
+}
+
 }  // namespace
 
 PipelineLayerOptions with_topology(PipelineLayerOptions options, const Topology& topology,
@@ -115,7 +125,8 @@ void PipelineLayer::build(const std::vector<LayerDesc>& layers) {
       int position = 0;
       for (const auto& parameter : layer.module->named_parameters()) {
         parameters_.push_back({original_desc.name + "." + parameter.key(), original, position++,
-                               chunk, original != i, parameter.value()});
+                               chunk, original != i, parameter.value(),
+                               experts_of(*layer.module, parameter.key())});
       }
       built.push_back(std::move(layer));
     }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "spillway/parallel/expert_slice.hpp"
 #include "spillway/parallel/layer_desc.hpp"
 #include "spillway/parallel/topology.hpp"
 #include "spillway/plan/profile.hpp"
@@ -58,6 +59,7 @@ struct StageParameter {
   int chunk = 0;      ///< Of this stage.
   bool copy = false;  ///< Another stage, or an earlier layer there, has the original.
   at::Tensor value;
+  ExpertSlice experts = {};  ///< Those whose weights it has, if any.
 };
 
 /// Weights that layers of several stages share.
