@@ -14,6 +14,8 @@
 #include "training/device_memory.hpp"
 #include "training/learning_rate.hpp"
 #include "training/model_layers.hpp"
+#include "training/moe_layers.hpp"
+#include "training/parameter_pieces.hpp"
 #include "training/rank_texts.hpp"
 
 namespace spillway::app {
@@ -64,16 +66,17 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
       device_(device),
       topology_(world.size(), sizes_of(config.parallel)),
       model_(std::make_unique<PipelineLayer>(
-          model_layers(config.model, device),
+          model_layers(config.model, device,
+                       world.group("expert", topology_.partition(Axis::kExpert))),
           with_topology(layer_options(config, device), topology_, world.rank()))),
       groups_(make_pipeline_groups(world, topology_, *model_)),
+      whole_model_(
+          world.group("whole model", topology_.partition({Axis::kPipeline, Axis::kExpert}))),
+      place_(topology_.coordinates(world.rank())),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
-  std::vector<NamedTensor> parameters;
-  for (const StageParameter& parameter : model_->stage_parameters()) {
-    parameters.push_back({parameter.name, parameter.value});
-  }
-  optimizer_ = std::make_unique<Optimizer>(std::move(parameters), config.optimizer);
+  // The runner has made all gradients, which stay where they are.
+  optimizer_ = std::make_unique<Optimizer>(parameters(), config.optimizer);
   place_gradients();
   if (config.train.precision == "fp16") scaler_.emplace(device);
   if (config.train.evaluate_every > 0) {
@@ -88,12 +91,11 @@ void TrainingJob::place_gradients() {
     names += parameter.name + "\n";
     elements += parameter.tensor.numel();
   }
-  const Group& stages = groups_.activations;
   at::Tensor count = at::full({1}, elements, at::TensorOptions(device_).dtype(at::kLong));
-  stages.all_reduce(count);
+  whole_model_.all_reduce(count);
   parameter_count_ = count.item<std::int64_t>();
   std::map<std::string, std::int64_t> places;
-  for (const std::string& text : gather_texts(stages, names, device_)) {
+  for (const std::string& text : gather_texts(whole_model_, names, device_)) {
     std::istringstream lines(text);
     for (std::string name; std::getline(lines, name);) places.emplace(name, 0);
   }
@@ -104,10 +106,19 @@ void TrainingJob::place_gradients() {
   clipper_ = std::make_unique<GradientClipper>(mine, next, device_);
 }
 
+std::vector<NamedTensor> TrainingJob::parameters() const {
+  std::vector<NamedTensor> all;
+  for (const StageParameter& parameter : model_->stage_parameters()) {
+    for (NamedTensor& each : pieces_of(parameter)) all.push_back(std::move(each));
+  }
+  return all;
+}
+
 std::vector<NamedTensor> TrainingJob::own_parameters() const {
   std::vector<NamedTensor> own;
   for (const StageParameter& parameter : model_->stage_parameters()) {
-    if (!parameter.copy) own.push_back({parameter.name, parameter.value});
+    if (parameter.copy || (!parameter.experts.any() && place_.expert > 0)) continue;
+    for (NamedTensor& each : pieces_of(parameter)) own.push_back(std::move(each));
   }
   return own;
 }
@@ -134,7 +145,7 @@ void TrainingJob::set_steps_done(std::int64_t steps) noexcept {
 }
 
 std::vector<MicroBatch> TrainingJob::next_batches() const {
-  const BatchShape shape{config_.train.micro_batches, config_.parallel.data,
+  const BatchShape shape{config_.train.micro_batches, groups_.data.size(),
                          config_.train.micro_batch_size};
   std::vector<MicroBatch> batches;
   for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) {
@@ -159,6 +170,11 @@ TrainingStep TrainingJob::step(Session* session) {
   result.milliseconds = time.count();
   result.peak = Bytes(peak_memory(device_));
   result.loss = runner_->mean_loss(outcome).item<double>();
+  if (const std::int64_t layers = moe_layers(config_.model); layers > 0) {
+    const at::Tensor extra =
+        (runner_->mean_extra_losses(outcome) / static_cast<double>(layers)).cpu();
+    result.experts = {extra[0].item<double>(), extra[1].item<double>()};
+  }
   result.learning_rate = learning_rate(config_.optimizer, config_.train.steps, steps_done_);
   result.skipped = !update(result);
   ++steps_done_;
@@ -168,19 +184,17 @@ TrainingStep TrainingJob::step(Session* session) {
 bool TrainingJob::update(TrainingStep& step) {
   std::vector<at::Tensor> all;
   std::vector<at::Tensor> own;
-  for (const StageParameter& parameter : model_->stage_parameters()) {
-    all.push_back(parameter.value.grad());
-    if (!parameter.copy) own.push_back(parameter.value.grad());
-  }
+  for (const at::Tensor& parameter : model_->parameters()) all.push_back(parameter.grad());
+  for (const NamedTensor& parameter : own_parameters()) own.push_back(parameter.tensor.grad());
   if (scaler_) {
     scaler_->unscale(all);
-    groups_.activations.all_reduce(scaler_->not_finite(), Reduce::kMax);
+    whole_model_.all_reduce(scaler_->not_finite(), Reduce::kMax);
     const bool finite = scaler_->finite();
     scaler_->update();
     if (!finite) return false;
   }
   at::Tensor norms = clipper_->squared_norms(own);
-  groups_.activations.all_reduce(norms);
+  whole_model_.all_reduce(norms);
   step.gradient_norm = clip(all, norms, config_.train.clip).item<double>();
   optimizer_->step(step.learning_rate);
   return true;

@@ -27,6 +27,14 @@ struct TrainingStep {
   double milliseconds = 0;   ///< Of forward and backward.
   Bytes peak;                ///< The most that was allocated on the device in them.
   Bytes before;              ///< What was allocated when they began.
+
+  /// The losses of a mixture's routers without their coefficients, as the mean over its layers; 0
+  /// where they are off.
+  struct ExpertLosses {
+    double balance = 0;
+    double z = 0;
+  };
+  std::optional<ExpertLosses> experts;  ///< Only with experts.
 };
 
 /// Jobs of one config do the same to the bit, under deterministic algorithms, on every layout of
@@ -61,7 +69,10 @@ class TrainingJob {
   [[nodiscard]] Optimizer& optimizer() noexcept { return *optimizer_; }
   /// Only with fp16.
   [[nodiscard]] LossScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
-  /// The parameters that this rank answers for: not the copies of shared ones.
+  /// All of this rank, those of experts one by one, under names that do not depend on the layout.
+  [[nodiscard]] std::vector<NamedTensor> parameters() const;
+  /// The parameters that this rank answers for among those of one copy of the model: not the copies
+  /// of shared ones, and of those that all expert ranks have the first one's.
   [[nodiscard]] std::vector<NamedTensor> own_parameters() const;
   /// The gradients of the last step, by parameter of this rank, copied to the CPU.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
@@ -83,6 +94,8 @@ class TrainingJob {
   Topology topology_;
   std::unique_ptr<PipelineLayer> model_;
   PipelineGroups groups_;
+  Group whole_model_;  // The ranks that have one copy of it together.
+  Coordinates place_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientClipper> clipper_;

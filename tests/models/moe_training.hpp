@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -114,7 +115,7 @@ inline SessionOptions moe_session(const std::string& rules) {
   SessionOptions options;
   options.device = at::kCPU;
   options.small = Bytes(256);
-  options.host = Bytes(64ULL << 20U);
+  options.host = Bytes(8ULL << 20U);
   options.in_flight = Bytes(16ULL << 10U);
   options.ahead = Bytes(16ULL << 10U);
   if (!rules.empty()) options.rules = parse_rules(rules, "a test");
@@ -122,7 +123,8 @@ inline SessionOptions moe_session(const std::string& rules) {
 }
 
 /// What is done with the activations of experts, by name.
-inline std::vector<std::pair<std::string, std::string>> moe_rules() {
+using NamedRules = std::pair<std::string, std::string>;
+inline std::vector<NamedRules> moe_rules() {
   return {
       {"offload of what experts save",
        "[[rule]]\nmodule = ['expert_fc1', 'moe_act']\naction = 'offload'\n"},
