@@ -1,5 +1,8 @@
 #include "training/parameter_pieces.hpp"
 
+#include <string>
+#include <string_view>
+
 #include "spillway/core/error.hpp"
 
 namespace spillway::app {
