@@ -25,6 +25,15 @@ struct ModelConfig {
   bool tied = false;
   double dropout = 0;
   std::string dtype = "float32";
+  std::int64_t experts = 0;
+  std::int64_t chosen_experts = 2;
+  std::int64_t expert_ffn = 0;
+  std::int64_t shared_expert_ffn = 0;
+  std::string moe_layers = "every 2";
+  double capacity_factor = 0;
+  std::string router_softmax = "after";
+  double aux_loss = 0.01;
+  double z_loss = 0;
 
   /// With the 0 of kv_heads resolved.
   [[nodiscard]] std::int64_t key_heads() const noexcept { return kv_heads == 0 ? heads : kv_heads; }

@@ -5,6 +5,7 @@
 
 #include "spillway/core/error.hpp"
 #include "training/config_keys.hpp"
+#include "training/moe_layers.hpp"
 #include "training/segmentation_text.hpp"
 
 namespace spillway::app {
@@ -32,9 +33,36 @@ class Check {
              "rotary positions turn pairs of values, so a head has an even width: " +
                  text(model.hidden) + " / " + text(model.heads) + " = " + text(width));
     }
+    experts();
     if (model.kind == "gpt" && model.key_heads() != model.heads) {
       refuse({"model.kv_heads", "model.kind"},
              "gpt has as many heads of keys and values as heads; set kv_heads to 0");
+    }
+  }
+
+  void experts() const {
+    const ModelConfig& model = config_.model;
+    if (model.experts == 0) {
+      if (config_.parallel.expert > 1) {
+        refuse({"parallel.expert", "model.experts"}, "there are no experts to spread over ranks");
+      }
+      return;
+    }
+    if (model.chosen_experts > model.experts) {
+      refuse({"model.chosen_experts", "model.experts"}, "a token sees each expert once at most");
+    }
+    if (model.experts % config_.parallel.expert != 0) {
+      refuse({"model.experts", "parallel.expert"},
+             "every rank has equally many experts: " +
+                 division(model.experts, config_.parallel.expert));
+    }
+    if (config_.parallel.tensor > 1) {
+      refuse({"model.experts", "parallel.tensor"},
+             "experts are not cut over tensor ranks; set one of them to its default");
+    }
+    if (moe_layers(model) == 0) {
+      refuse({"model.moe_layers", "model.layers"},
+             "none of the layers 0 to " + text(model.layers - 1) + " would have experts");
     }
   }
 
@@ -69,9 +97,6 @@ class Check {
   void parallel() const {
     const ParallelConfig& parallel = config_.parallel;
     tensor();
-    if (parallel.expert > 1) {
-      refuse({"parallel.expert"}, "expert parallelism is not there yet; set it to 1");
-    }
     if (parallel.virtual_stages > 1 && parallel.schedule == "gpipe") {
       refuse({"parallel.virtual", "parallel.schedule"},
              "GPipe has one chunk on each stage; use 1f1b, or virtual = 1");

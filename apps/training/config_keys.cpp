@@ -6,6 +6,7 @@
 
 #include "common/budget_text.hpp"
 #include "common/devices.hpp"
+#include "spillway/plan/layer_choice.hpp"
 #include "training/segmentation_text.hpp"
 
 namespace spillway::app {
@@ -29,6 +30,9 @@ void check_budget(const std::string& text) {
 }
 
 void check_device(const std::string& text) { (void)parse_device(text); }
+
+/// The number of layers is not known here: whether they are there is seen when all keys are.
+void check_moe_layers(const std::string& text) { (void)is_chosen_layer(text, 0, 1); }
 
 std::vector<ConfigKey> model_keys() {
   return {
@@ -55,6 +59,27 @@ std::vector<ConfigKey> model_keys() {
        "Share of values that dropout takes away", kResults},
       {"model", "dtype", WordKey{of(&ModelConfig::dtype), {"float32", "bfloat16", "float64"}},
        "Type of the weights", kResults},
+      {"model", "experts", WholeKey{of(&ModelConfig::experts), 0, kMillion},
+       "Experts in each layer of moe_layers, instead of the MLP; 0: none (docs/moe.md)", kResults},
+      {"model", "chosen_experts", WholeKey{of(&ModelConfig::chosen_experts), 1, kMillion},
+       "How many of them see a token", kResults},
+      {"model", "expert_ffn", WholeKey{of(&ModelConfig::expert_ffn), 0, 100 * kMillion},
+       "Width within an expert; 0: ffn", kResults},
+      {"model", "shared_expert_ffn",
+       WholeKey{of(&ModelConfig::shared_expert_ffn), 0, 100 * kMillion},
+       "Width of an expert that sees every token besides; 0: none", kResults},
+      {"model", "moe_layers",
+       TextKey{of(&ModelConfig::moe_layers), "every N, or layers 1,3,5 or 1..-1", check_moe_layers},
+       "Which layers have experts; every 2: the second, the fourth, ...", kResults},
+      {"model", "capacity_factor", NumberKey{of(&ModelConfig::capacity_factor), 0, 1e6},
+       "Tokens an expert takes, times the even number; the rest are dropped; 0: as many as come",
+       kResults},
+      {"model", "router_softmax", WordKey{of(&ModelConfig::router_softmax), {"after", "before"}},
+       "Weights of experts: over the chosen ones, or over all before they are chosen", kResults},
+      {"model", "aux_loss", NumberKey{of(&ModelConfig::aux_loss), 0, 1e6},
+       "Coefficient of the loss that keeps experts evenly loaded", kResults},
+      {"model", "z_loss", NumberKey{of(&ModelConfig::z_loss), 0, 1e6},
+       "Coefficient of the loss that keeps the router's values small", kResults},
   };
 }
 
@@ -141,7 +166,7 @@ std::vector<ConfigKey> parallel_keys() {
       {"parallel", "data", WholeKey{of(&ParallelConfig::data), 1, kMillion},
        "Copies of the model, each on its own micro-batches"},
       {"parallel", "expert", WholeKey{of(&ParallelConfig::expert), 1, kMillion},
-       "Ranks that experts are spread over; only 1 so far"},
+       "Ranks that experts are spread over, each with data of its own"},
       {"parallel", "schedule", WordKey{of(&ParallelConfig::schedule), {"1f1b", "gpipe"}},
        "The order of forward and backward passes"},
       {"parallel", "segmentation",

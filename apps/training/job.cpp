@@ -14,6 +14,8 @@
 #include "training/device_memory.hpp"
 #include "training/learning_rate.hpp"
 #include "training/model_layers.hpp"
+#include "training/moe_layers.hpp"
+#include "training/parameter_pieces.hpp"
 #include "training/rank_texts.hpp"
 
 namespace spillway::app {
@@ -74,17 +76,18 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
       topology_(world.size(), sizes_of(config.parallel)),
       tensor_(tensor_of(config.parallel, world, topology_)),
       model_(std::make_unique<PipelineLayer>(
-          model_layers(config.model, device, tensor_),
+          model_layers(config.model, device, tensor_,
+                       world.group("expert", topology_.partition(Axis::kExpert))),
           with_topology(layer_options(config, device, tensor_), topology_, world.rank()))),
       tensor_ranks_(std::make_unique<TensorRanks>(*model_)),
       groups_(make_pipeline_groups(world, topology_, *model_)),
+      whole_model_(
+          world.group("whole model", topology_.partition({Axis::kPipeline, Axis::kExpert}))),
+      place_(topology_.coordinates(world.rank())),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
-  std::vector<NamedTensor> parameters;
-  for (const StageParameter& parameter : model_->stage_parameters()) {
-    parameters.push_back({parameter.name, parameter.value});
-  }
-  optimizer_ = std::make_unique<Optimizer>(std::move(parameters), config.optimizer);
+  // The runner has made all gradients, which stay where they are.
+  optimizer_ = std::make_unique<Optimizer>(parameters(), config.optimizer);
   place_gradients();
   if (config.train.precision == "fp16") scaler_.emplace(device);
   if (config.train.evaluate_every > 0) {
@@ -96,26 +99,52 @@ void TrainingJob::place_gradients() {
   std::string names;
   std::int64_t elements = 0;
   for (const StageParameter& parameter : model_->stage_parameters()) {
-    if (parameter.copy) continue;
-    names += parameter.name + "\n";
-    elements += whole_elements(parameter, tensor_.group);
+    if (answers_for(parameter)) elements += whole_elements(parameter, tensor_.group);
   }
-  const Group& stages = groups_.activations;
+  for (const NamedTensor& parameter : own_parameters()) names += parameter.name + "\n";
   at::Tensor count = at::full({1}, elements, at::TensorOptions(device_).dtype(at::kLong));
-  stages.all_reduce(count);
+  whole_model_.all_reduce(count);
   parameter_count_ = count.item<std::int64_t>();
   std::map<std::string, std::int64_t> places;
-  for (const std::string& text : gather_texts(stages, names, device_)) {
+  for (const std::string& text : gather_texts(whole_model_, names, device_)) {
     std::istringstream lines(text);
     for (std::string name; std::getline(lines, name);) places.emplace(name, 0);
   }
   std::int64_t next = 0;
   for (auto& [name, place] : places) place = next++;
   std::vector<std::int64_t> mine;
-  for (const StageParameter& parameter : model_->stage_parameters()) {
-    if (tensor_ranks_->counts(parameter)) mine.push_back(places.at(parameter.name));
+  for (const NamedTensor& parameter : counted_parameters()) {
+    mine.push_back(places.at(parameter.name));
   }
   clipper_ = std::make_unique<GradientClipper>(mine, next, device_);
+}
+
+std::vector<NamedTensor> TrainingJob::parameters() const {
+  return pieces([](const StageParameter&) { return true; });
+}
+
+std::vector<NamedTensor> TrainingJob::own_parameters() const {
+  return pieces([this](const StageParameter& parameter) { return answers_for(parameter); });
+}
+
+std::vector<NamedTensor> TrainingJob::counted_parameters() const {
+  return pieces([this](const StageParameter& parameter) {
+    return answers_for(parameter) && tensor_ranks_->counts(parameter);
+  });
+}
+
+bool TrainingJob::answers_for(const StageParameter& parameter) const {
+  return !parameter.copy && (parameter.experts.any() || place_.expert == 0);
+}
+
+std::vector<NamedTensor> TrainingJob::pieces(
+    const std::function<bool(const StageParameter&)>& wanted) const {
+  std::vector<NamedTensor> found;
+  for (const StageParameter& parameter : model_->stage_parameters()) {
+    if (!wanted(parameter)) continue;
+    for (NamedTensor& each : pieces_of(parameter)) found.push_back(std::move(each));
+  }
+  return found;
 }
 
 std::vector<at::Tensor> TrainingJob::gradients() const {
@@ -140,7 +169,7 @@ void TrainingJob::set_steps_done(std::int64_t steps) noexcept {
 }
 
 std::vector<MicroBatch> TrainingJob::next_batches() const {
-  const BatchShape shape{config_.train.micro_batches, config_.parallel.data,
+  const BatchShape shape{config_.train.micro_batches, groups_.data.size(),
                          config_.train.micro_batch_size};
   std::vector<MicroBatch> batches;
   for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) {
@@ -165,6 +194,11 @@ TrainingStep TrainingJob::step(Session* session) {
   result.milliseconds = time.count();
   result.peak = Bytes(peak_memory(device_));
   result.loss = runner_->mean_loss(outcome).item<double>();
+  if (const std::int64_t layers = moe_layers(config_.model); layers > 0) {
+    const at::Tensor extra =
+        (runner_->mean_extra_losses(outcome) / static_cast<double>(layers)).cpu();
+    result.experts = {extra[0].item<double>(), extra[1].item<double>()};
+  }
   result.learning_rate = learning_rate(config_.optimizer, config_.train.steps, steps_done_);
   result.skipped = !update(result);
   ++steps_done_;
@@ -174,21 +208,19 @@ TrainingStep TrainingJob::step(Session* session) {
 bool TrainingJob::update(TrainingStep& step) {
   std::vector<at::Tensor> all;
   std::vector<at::Tensor> own;
-  for (const StageParameter& parameter : model_->stage_parameters()) {
-    all.push_back(parameter.value.grad());
-    if (tensor_ranks_->counts(parameter)) own.push_back(parameter.value.grad());
-  }
+  for (const at::Tensor& parameter : model_->parameters()) all.push_back(parameter.grad());
+  for (const NamedTensor& parameter : counted_parameters()) own.push_back(parameter.tensor.grad());
   if (scaler_) {
     scaler_->unscale(all);
     tensor_.group.all_reduce(scaler_->not_finite(), Reduce::kMax);
-    groups_.activations.all_reduce(scaler_->not_finite(), Reduce::kMax);
+    whole_model_.all_reduce(scaler_->not_finite(), Reduce::kMax);
     const bool finite = scaler_->finite();
     scaler_->update();
     if (!finite) return false;
   }
   at::Tensor norms = clipper_->squared_norms(own);
   tensor_.group.all_reduce(norms);
-  groups_.activations.all_reduce(norms);
+  whole_model_.all_reduce(norms);
   step.gradient_norm = clip(all, norms, config_.train.clip).item<double>();
   optimizer_->step(step.learning_rate);
   return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,14 @@ struct TrainingStep {
   double milliseconds = 0;   ///< Of forward and backward.
   Bytes peak;                ///< The most that was allocated on the device in them.
   Bytes before;              ///< What was allocated when they began.
+
+  /// The losses of a mixture's routers without their coefficients, as the mean over its layers; 0
+  /// where they are off.
+  struct ExpertLosses {
+    double balance = 0;
+    double z = 0;
+  };
+  std::optional<ExpertLosses> experts;  ///< Only with experts.
 };
 
 /// Jobs of one config do the same to the bit, under deterministic algorithms, on every layout of
@@ -63,6 +72,11 @@ class TrainingJob {
   [[nodiscard]] Optimizer& optimizer() noexcept { return *optimizer_; }
   /// Only with fp16.
   [[nodiscard]] LossScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
+  /// All of this rank, those of experts one by one, under names that do not depend on the layout.
+  [[nodiscard]] std::vector<NamedTensor> parameters() const;
+  /// The parameters that this rank answers for among those of one copy of the model: not the copies
+  /// of shared ones, and of those that all expert ranks have the first one's.
+  [[nodiscard]] std::vector<NamedTensor> own_parameters() const;
   /// The gradients of the last step, by parameter of this rank, copied to the CPU.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   [[nodiscard]] std::vector<std::string> parameter_names() const;
@@ -75,6 +89,12 @@ class TrainingJob {
  private:
   [[nodiscard]] std::vector<MicroBatch> next_batches() const;
   void place_gradients();
+  /// Whether it is this rank's among those of one copy of the model.
+  [[nodiscard]] bool answers_for(const StageParameter& parameter) const;
+  /// Those whose gradients this rank adds to the norm of all.
+  [[nodiscard]] std::vector<NamedTensor> counted_parameters() const;
+  [[nodiscard]] std::vector<NamedTensor> pieces(
+      const std::function<bool(const StageParameter&)>& wanted) const;
   /// Clips and updates; false if gradients are not finite.
   bool update(TrainingStep& step);
 
@@ -85,6 +105,8 @@ class TrainingJob {
   std::unique_ptr<PipelineLayer> model_;
   std::unique_ptr<TensorRanks> tensor_ranks_;
   PipelineGroups groups_;
+  Group whole_model_;  // The ranks that have one copy of it together.
+  Coordinates place_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientClipper> clipper_;

@@ -14,9 +14,26 @@ at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
+MoeShape moe_of(const ModelConfig& config, const Group& ranks) {
+  MoeShape moe;
+  moe.experts = static_cast<int>(config.experts);
+  moe.chosen = static_cast<int>(config.chosen_experts);
+  moe.ffn = config.expert_ffn;
+  moe.shared_ffn = config.shared_expert_ffn;
+  moe.layers = config.moe_layers;
+  moe.capacity_factor = config.capacity_factor;
+  moe.router.softmax =
+      config.router_softmax == "before" ? RouterSoftmax::kBefore : RouterSoftmax::kAfter;
+  moe.router.aux_loss = config.aux_loss;
+  moe.router.z_loss = config.z_loss;
+  moe.group = ranks;
+  return moe;
+}
+
 /// What both kinds of model have.
 template <typename Shape>
-Shape shape_of(const ModelConfig& config, at::Device device, const TensorParallel& tensor) {
+Shape shape_of(const ModelConfig& config, at::Device device, const TensorParallel& tensor,
+               const Group& expert_ranks) {
   Shape shape;
   shape.layers = static_cast<int>(config.layers);
   shape.hidden = config.hidden;
@@ -29,15 +46,18 @@ Shape shape_of(const ModelConfig& config, at::Device device, const TensorParalle
   shape.device = device;
   shape.dtype = dtype_of(config.dtype);
   shape.parallel = tensor;
+  shape.moe = moe_of(config, expert_ranks);
   return shape;
 }
 
 }  // namespace
 
 std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device,
-                                    const TensorParallel& tensor) {
-  if (config.kind == "gpt") return gpt_layers(shape_of<GptShape>(config, device, tensor));
-  auto shape = shape_of<LlamaShape>(config, device, tensor);
+                                    const TensorParallel& tensor, const Group& expert_ranks) {
+  if (config.kind == "gpt") {
+    return gpt_layers(shape_of<GptShape>(config, device, tensor, expert_ranks));
+  }
+  auto shape = shape_of<LlamaShape>(config, device, tensor, expert_ranks);
   shape.kv_heads = config.key_heads();
   return llama_layers(shape);
 }

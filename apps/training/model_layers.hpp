@@ -4,15 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "spillway/parallel/group.hpp"
 #include "spillway/parallel/layer_desc.hpp"
 #include "spillway/parallel/tensor_parallel.hpp"
 #include "training/config.hpp"
 
 namespace spillway::app {
 
+/// `expert_ranks`: those that experts are spread over.
 /// Errors: InvalidArgument for a shape that cannot be.
 [[nodiscard]] std::vector<LayerDesc> model_layers(const ModelConfig& config, at::Device device,
-                                                  const TensorParallel& tensor);
+                                                  const TensorParallel& tensor = {},
+                                                  const Group& expert_ranks = Group());
 
 /// PipelineLayerOptions::seg_method of a config's segmentation. Bounds there count the transformer
 /// layers; what comes before and after them belongs to the first and the last part.

@@ -75,8 +75,9 @@ class Loop {
 
  private:
   [[nodiscard]] bool is_first() const { return world_.rank() == 0; }
-  /// Of its stage, with the ranks that share its tensors.
-  [[nodiscard]] bool is_writer() const { return job_.groups().data.rank() == 0; }
+  /// One copy of the model is written, each part by the rank that answers for it, with the ranks
+  /// that share its tensors.
+  [[nodiscard]] bool is_writer() const { return job_.groups().same_experts.rank() == 0; }
 
   void resume() {
     const auto path = checkpoint_to_resume(config_);
@@ -141,7 +142,7 @@ class Loop {
 
   [[nodiscard]] double tokens_per_second(const TrainingStep& step) const {
     const auto tokens = config_.model.tokens * config_.train.micro_batch_size *
-                        config_.train.micro_batches * config_.parallel.data;
+                        config_.train.micro_batches * job_.groups().data.size();
     return static_cast<double>(tokens) / (step.milliseconds / 1e3);
   }
 
@@ -164,6 +165,10 @@ class Loop {
                                    {"milliseconds", step.milliseconds},
                                    {"tokens_per_second", tokens_per_second(step)},
                                    {"device_peak", step.peak.count()}};
+    if (step.experts) {
+      line["balance_loss"] = step.experts->balance;
+      line["z_loss"] = step.experts->z;
+    }
     if (session_ != nullptr) line["host_peak"] = session_->report().host_peak.count();
     if (evaluation) line["evaluation"] = *evaluation;
     metrics_->write(line);
@@ -190,30 +195,32 @@ class Loop {
       state.config = to_toml(config_);
       state.losses = result_.losses.value();
       if (job_.scaler() != nullptr) state.loss_scale = job_.scaler()->state();
-      writer.complete(job_.topology().size(Axis::kPipeline), state);
+      writer.complete(job_.topology().size(Axis::kPipeline) * job_.topology().size(Axis::kExpert),
+                      state);
     }
     everyone_.barrier();
     saved_at_ = job_.steps_done();
     result_.checkpoint = writer.path().string();
   }
 
-  /// Without the copies of weights that another stage has.
+  /// Without the copies of weights that another rank has.
   void write(const CheckpointWriter& writer) {
-    std::set<std::string> copies;
-    for (const StageParameter& parameter : job_.model().stage_parameters()) {
-      if (parameter.copy) copies.insert(parameter.name);
-    }
+    std::set<std::string> names;
+    for (const NamedTensor& parameter : job_.own_parameters()) names.insert(parameter.name);
     const auto own = [&](std::vector<NamedTensor> tensors, bool with_suffix) {
       std::erase_if(tensors, [&](const NamedTensor& tensor) {
         const auto dot = with_suffix ? tensor.name.rfind('.') : std::string::npos;
-        return copies.contains(tensor.name.substr(0, dot));
+        return !names.contains(tensor.name.substr(0, dot));
       });
       return tensors;
     };
     const TensorRanks& ranks = job_.tensor_ranks();
     const auto weights = ranks.wholes(own(job_.optimizer().parameters(), false));
     const auto state = ranks.wholes(own(job_.optimizer().state(), true));
-    if (ranks.group().rank() == 0) writer.write(job_.model().options().stage, weights, state);
+    if (ranks.group().rank() != 0) return;
+    const Coordinates place = job_.topology().coordinates(world_.rank());
+    const int part = place.pipeline * job_.topology().size(Axis::kExpert) + place.expert;
+    writer.write(part, weights, state);
   }
 
   void say_why() const {
@@ -246,12 +253,8 @@ LoopResult run_steps(World& world, TrainingJob& job, Session* session, const Tra
 }
 
 std::uint64_t parameters_digest(World& world, const TrainingJob& job) {
-  std::vector<NamedTensor> parameters;
-  for (const StageParameter& parameter : job.model().stage_parameters()) {
-    parameters.push_back({parameter.name, parameter.value});
-  }
   std::ostringstream mine;
-  for (const NamedTensor& parameter : job.tensor_ranks().wholes(parameters)) {
+  for (const NamedTensor& parameter : job.tensor_ranks().wholes(job.parameters())) {
     mine << parameter.name << ' ' << tensor_digest(parameter).digest << '\n';
   }
   std::vector<NamedDigest> all;

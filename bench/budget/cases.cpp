@@ -16,8 +16,8 @@ LlamaShape large_shape(const std::string& model) {
     shape.tokens = 65536;
   }
   if (model == "moe") {
-    shape.experts = 8;
-    shape.expert_ffn = 7168;
+    shape.moe.experts = 8;
+    shape.moe.ffn = 7168;
   }
   return shape;
 }
@@ -35,8 +35,8 @@ LlamaShape small_shape(const std::string& model) {
     shape.tokens = 2048;
   }
   if (model == "moe") {
-    shape.experts = 4;
-    shape.expert_ffn = 256;
+    shape.moe.experts = 4;
+    shape.moe.ffn = 256;
   }
   shape.dtype = at::kFloat;
   return shape;

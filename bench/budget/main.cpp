@@ -154,7 +154,7 @@ void measure_all(const Options& options, Report& report) {
                      {"layers", chosen.shape.layers},
                      {"hidden", chosen.shape.hidden},
                      {"tokens", chosen.shape.tokens},
-                     {"experts", chosen.shape.experts}};
+                     {"experts", chosen.shape.moe.experts}};
   report.side_by_side = empty_table();
   BudgetBench bench(chosen.shape, options.repeats);
   const double base_peak = in_gib(bench.base_peak());

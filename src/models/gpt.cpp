@@ -28,8 +28,13 @@ void check(const GptShape& shape) {
   require(shape.hidden % shape.heads == 0,
           "heads = " + std::to_string(shape.heads) +
               " must divide hidden = " + std::to_string(shape.hidden));
+  check(shape.moe);
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
+  require(!shape.parallel.active() || shape.moe.experts == 0,
+          "experts = " + std::to_string(shape.moe.experts) + " over " +
+              std::to_string(shape.parallel.ranks()) +
+              " tensor-parallel ranks: experts are not shared by them; set one of the two to none");
   check_divisible(shape.parallel,
                   {{"heads", shape.heads}, {"ffn", shape.ffn}, {"vocabulary", shape.vocabulary}});
 }
@@ -44,7 +49,7 @@ std::vector<LayerDesc> gpt_layers(const GptShape& shape) {
   layers.back().shared = key;
   layers.push_back(describe_layer<GptPositions>("positions", shape));
   for (int i = 0; i < shape.layers; ++i) {
-    layers.push_back(describe_layer<GptLayer>("layers." + std::to_string(i), shape));
+    layers.push_back(describe_layer<GptLayer>("layers." + std::to_string(i), shape, i));
   }
   layers.push_back(describe_layer<GptNorm>("norm", shape));
   const auto logits = [](const TokenEmbedding& embedding, const at::Tensor& x) {

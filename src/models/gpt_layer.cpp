@@ -84,9 +84,18 @@ at::Tensor GptAttention::forward(const at::Tensor& x) const {
          dropout_between(shape_.parallel, proj_->forward(attended), shape_.dropout, is_training());
 }
 
-GptMlp::GptMlp(const GptShape& shape)
+GptMlp::GptMlp(const GptShape& shape, int number)
     : shape_(shape), norm_(register_module("norm", std::make_shared<GptNorm>(shape))) {
   const auto options = options_of(shape);
+  if (has_experts(shape.moe, number, shape.layers)) {
+    moe_ = std::make_shared<Moe>(shape.moe, shape.ffn,
+                                 MlpShape{.hidden = shape.hidden,
+                                          .gated = false,
+                                          .output_scale = residual_scale(shape),
+                                          .options = options});
+    adopt(*this, *moe_);
+    return;
+  }
   fc1_ = register_module(
       "fc1", std::make_shared<ColumnLinear>(shape.parallel,
                                             normal_values({shape.ffn, shape.hidden}, 0.02, options),
@@ -100,7 +109,13 @@ GptMlp::GptMlp(const GptShape& shape)
 
 at::Tensor GptMlp::forward(const at::Tensor& x) const {
   const Scope scope("mlp");
-  const at::Tensor wide = in_scope("fc1", *fc1_, in_scope("norm", *norm_, x));
+  const at::Tensor normed = in_scope("norm", *norm_, x);
+  if (moe_ != nullptr) {
+    const at::Tensor added = moe_->forward(normed);
+    const Scope combine("combine");
+    return x + dropout_between(shape_.parallel, added, shape_.dropout, is_training());
+  }
+  const at::Tensor wide = in_scope("fc1", *fc1_, normed);
   at::Tensor bent;
   {
     const Scope act("act");
@@ -110,9 +125,9 @@ at::Tensor GptMlp::forward(const at::Tensor& x) const {
   return x + dropout_between(shape_.parallel, fc2_->forward(bent), shape_.dropout, is_training());
 }
 
-GptLayer::GptLayer(const GptShape& shape)
+GptLayer::GptLayer(const GptShape& shape, int number)
     : attention_(register_module("attention", std::make_shared<GptAttention>(shape))),
-      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape))) {}
+      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, number))) {}
 
 at::Tensor GptLayer::forward(const at::Tensor& x) const {
   return mlp_->forward(attention_->forward(x));

@@ -48,20 +48,21 @@ class GptAttention : public torch::nn::Module {
 
 class GptMlp : public torch::nn::Module {
  public:
-  explicit GptMlp(const GptShape& shape);
+  GptMlp(const GptShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
   GptShape shape_;
   std::shared_ptr<GptNorm> norm_;
-  std::shared_ptr<ColumnLinear> fc1_;
+  std::shared_ptr<ColumnLinear> fc1_;  // These,
   std::shared_ptr<RowLinear> fc2_;
+  std::shared_ptr<Moe> moe_;  // or this.
 };
 
 class GptLayer : public torch::nn::Module {
  public:
-  explicit GptLayer(const GptShape& shape);
+  GptLayer(const GptShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 

@@ -35,17 +35,11 @@ void check(const LlamaShape& shape) {
               text(2 * shape.heads) + " as hidden");
   require(shape.heads % shape.kv_heads == 0,
           "kv_heads = " + text(shape.kv_heads) + " must divide heads = " + text(shape.heads));
-  require(
-      shape.experts == 0 || (shape.chosen_experts >= 1 && shape.chosen_experts <= shape.experts),
-      "chosen_experts = " + text(shape.chosen_experts) + " of experts = " + text(shape.experts) +
-          ": at least 1 and not more than there are wanted");
-  require(shape.experts >= 0 && shape.expert_ffn >= 0,
-          "experts = " + text(shape.experts) + ", expert_ffn = " + text(shape.expert_ffn) +
-              ": at least 0 wanted");
+  check(shape.moe);
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
-  require(!shape.parallel.active() || shape.experts == 0,
-          "experts = " + text(shape.experts) + " over " + text(shape.parallel.ranks()) +
+  require(!shape.parallel.active() || shape.moe.experts == 0,
+          "experts = " + text(shape.moe.experts) + " over " + text(shape.parallel.ranks()) +
               " tensor-parallel ranks: experts are not shared by them; set one of the two to none");
   check_divisible(shape.parallel, {{"heads", shape.heads},
                                    {"kv_heads", shape.kv_heads},

@@ -19,32 +19,6 @@ at::Tensor residual(const LlamaShape& shape, bool training, const at::Tensor& x,
   return x + dropout_between(shape.parallel, added, shape.dropout, training);
 }
 
-Expert add_expert(torch::nn::Module& module, const LlamaShape& shape, std::int64_t ffn) {
-  const auto first = std::make_shared<torch::nn::Module>();
-  Expert expert;
-  expert.gate = add_weight(*first, "gate", {ffn, shape.hidden}, 0.02, options_of(shape));
-  expert.up = add_weight(*first, "up", {ffn, shape.hidden}, 0.02, options_of(shape));
-  module.register_module("fc1", first);
-  expert.down = add_weight(module, "fc2", {shape.hidden, ffn}, 0.02, options_of(shape));
-  return expert;
-}
-
-Experts add_experts(torch::nn::Module& module, const LlamaShape& shape) {
-  Experts experts;
-  experts.chosen = shape.chosen_experts;
-  experts.router =
-      add_weight(module, "router", {shape.experts, shape.hidden}, 0.02, options_of(shape));
-  const auto each = std::make_shared<torch::nn::Module>();
-  for (int i = 0; i < shape.experts; ++i) {
-    const auto one = std::make_shared<torch::nn::Module>();
-    experts.each.push_back(
-        add_expert(*one, shape, shape.expert_ffn == 0 ? shape.ffn : shape.expert_ffn));
-    each->register_module(std::to_string(i), one);
-  }
-  module.register_module("experts", each);
-  return experts;
-}
-
 /// Gate and up of a dense MLP.
 class DenseFirst : public ShardedModule {
  public:
@@ -134,14 +108,17 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x) const {
   return residual(shape_, is_training(), x, leave(parallel(), at::linear(attended, proj_)));
 }
 
-LlamaMlp::LlamaMlp(const LlamaShape& shape, bool dense)
+LlamaMlp::LlamaMlp(const LlamaShape& shape, int number)
     : ShardedModule(shape.parallel), shape_(shape) {
   norm_ = add_constant(*this, "norm", {shape.hidden}, 1, options_of(shape));
-  if (dense) {
+  if (!has_experts(shape.moe, number, shape.layers)) {
     add_dense(shape);
-  } else {
-    experts_ = add_experts(*this, shape);
+    return;
   }
+  // Its parts are this module's own: layers.1.mlp.router, not layers.1.mlp.moe.router.
+  moe_ = std::make_shared<Moe>(shape.moe, shape.ffn,
+                               MlpShape{.hidden = shape.hidden, .options = options_of(shape)});
+  adopt(*this, *moe_);
 }
 
 void LlamaMlp::add_dense(const LlamaShape& shape) {
@@ -170,10 +147,8 @@ at::Tensor LlamaMlp::forward(const at::Tensor& x) const {
     const Scope scope_of_norm("norm");
     h = norm(x, norm_);
   }
-  const bool dense = experts_.each.empty();
-  const at::Tensor added =
-      dense ? run_dense(h) : run_experts(experts_, h.flatten(0, -2)).view_as(x);
-  const Scope last(dense ? "fc2" : "experts");
+  const at::Tensor added = moe_ == nullptr ? run_dense(h) : moe_->forward(h);
+  const Scope last(moe_ == nullptr ? "fc2" : "combine");
   return residual(shape_, is_training(), x, added);
 }
 
@@ -181,8 +156,7 @@ LlamaLayer::LlamaLayer(const LlamaShape& shape, int number,
                        const std::shared_ptr<SharedRotaryTables>& tables)
     : attention_(
           register_module("attention", std::make_shared<LlamaAttention>(shape, tables->get()))),
-      mlp_(register_module(
-          "mlp", std::make_shared<LlamaMlp>(shape, shape.experts == 0 || number % 2 == 0))) {}
+      mlp_(register_module("mlp", std::make_shared<LlamaMlp>(shape, number))) {}
 
 at::Tensor LlamaLayer::forward(const at::Tensor& x) const {
   return mlp_->forward(attention_->forward(x));

@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 
+#include "spillway/models/experts.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/parallel/tensor_modules.hpp"
 
@@ -43,7 +44,7 @@ class LlamaAttention : public ShardedModule {
 
 class LlamaMlp : public ShardedModule {
  public:
-  LlamaMlp(const LlamaShape& shape, bool dense);
+  LlamaMlp(const LlamaShape& shape, int number);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
@@ -53,8 +54,8 @@ class LlamaMlp : public ShardedModule {
 
   LlamaShape shape_;
   at::Tensor norm_;
-  Expert dense_;     // Or else
-  Experts experts_;  // these.
+  Expert dense_;              // Or else
+  std::shared_ptr<Moe> moe_;  // this.
 };
 
 class LlamaLayer : public torch::nn::Module {

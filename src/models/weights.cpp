@@ -21,4 +21,11 @@ at::Tensor add_constant(torch::nn::Module& module, const std::string& name, at::
   return module.register_parameter(name, at::full(sizes, value, options));
 }
 
+void adopt(torch::nn::Module& module, const torch::nn::Module& part) {
+  for (const auto& each : part.named_parameters(/*recurse=*/false)) {
+    module.register_parameter(each.key(), each.value());
+  }
+  for (const auto& each : part.named_children()) module.register_module(each.key(), each.value());
+}
+
 }  // namespace spillway

@@ -20,4 +20,8 @@ at::Tensor add_weight(torch::nn::Module& module, const std::string& name, at::In
 at::Tensor add_constant(torch::nn::Module& module, const std::string& name, at::IntArrayRef sizes,
                         double value, const at::TensorOptions& options);
 
+/// Registers the parameters and modules of `part`, which `module` keeps, as its own, under the same
+/// names.
+void adopt(torch::nn::Module& module, const torch::nn::Module& part);
+
 }  // namespace spillway

@@ -107,7 +107,7 @@ Pending Group::State::pending(c10::intrusive_ptr<c10d::Work> work, const char* o
   return Pending(std::move(state));
 }
 
-Group::Group(int world_rank)
+Group::Group(int world_rank) noexcept
     : state_([&] {
         auto state = std::make_shared<State>();
         state->ranks = {world_rank};

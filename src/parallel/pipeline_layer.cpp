@@ -68,6 +68,16 @@ std::vector<int> bounds_of(const std::vector<LayerDesc>& layers,
   return segment(segmentation, facts, options.num_stages * options.chunks);
 }
 
+/// Of which experts the parameter of that name is.
+ExpertSlice experts_of(const torch::nn::Module& module, const std::string& parameter) {
+  for (const auto& part : module.named_modules("", /*include_self=*/true)) {
+    const auto* holder = dynamic_cast<const HoldsExperts*>(part.value().get());
+    const std::string prefix = part.key().empty() ? "" : part.key() + ".";
+    if (holder != nullptr && parameter.starts_with(prefix)) return holder->experts();
+  }
+  return {};
+}
+
 }  // namespace
 
 PipelineLayerOptions with_topology(PipelineLayerOptions options, const Topology& topology,
@@ -117,10 +127,10 @@ void PipelineLayer::build(const std::vector<LayerDesc>& layers) {
       const auto shards = shards_of(*layer.module);
       for (const auto& parameter : layer.module->named_parameters()) {
         const auto shard = shards.find(parameter.key());
-        parameters_.push_back(
-            {original_desc.name + "." + parameter.key(), original, position++, chunk, original != i,
-             parameter.value(),
-             shard == shards.end() ? std::nullopt : std::optional(shard->second)});
+        parameters_.push_back({original_desc.name + "." + parameter.key(), original, position++,
+                               chunk, original != i, parameter.value(),
+                               shard == shards.end() ? std::nullopt : std::optional(shard->second),
+                               experts_of(*layer.module, parameter.key())});
       }
       built.push_back(std::move(layer));
     }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include "parallel/pipeline_state.hpp"
@@ -85,6 +86,7 @@ PipelineGroups make_pipeline_groups(World& world, const Topology& topology,
   groups.activations = world.group("pipeline activations", pipelines);
   groups.gradients = world.group("pipeline gradients", pipelines);
   groups.data = world.group("data", topology.partition({Axis::kData, Axis::kExpert}));
+  groups.same_experts = world.group("same experts", topology.partition(Axis::kData));
   for (const SharedWeights& weights : model.all_shared_weights()) {
     std::vector<std::vector<int>> partition;
     for (const std::vector<int>& pipeline : pipelines) {
@@ -108,9 +110,14 @@ PipelineRunner::State::State(PipelineLayer& of, PipelineGroups with, PipelineRun
       options(chosen),
       activations(groups.activations, of.options().device),
       gradients(groups.gradients, of.options().device) {
-  if (groups.data.size() > 1) {
-    buckets.emplace(model.stage_parameters(), groups.data, options.bucket);
+  if (groups.data.size() == 1) return;
+  std::vector<StageParameter> dense;
+  std::vector<StageParameter> experts;
+  for (const StageParameter& parameter : model.stage_parameters()) {
+    (parameter.experts.any() ? experts : dense).push_back(parameter);
   }
+  buckets.emplace_back(dense, groups.data, options.bucket);
+  if (!experts.empty()) buckets.emplace_back(experts, groups.same_experts, options.bucket);
 }
 
 PipelineRunner::PipelineRunner(PipelineLayer& model, PipelineGroups groups,
@@ -148,8 +155,9 @@ StepOutcome PipelineRunner::train(std::span<const MicroBatch> batches, Session* 
     PipelineStep run(*state_, batches, std::move(actions), step ? &*step : nullptr, loss_scale);
     run.run();
     outcome.loss = run.loss();
+    outcome.extra = run.extra_losses();
   }
-  if (state_->buckets) state_->buckets->finish();
+  for (GradientBuckets& buckets : state_->buckets) buckets.finish();
   sum_over_tensor_ranks(model);
   for_each_shared(model, state_->groups, [](const Group& group, const auto& parameters) {
     for (const at::Tensor& parameter : parameters) group.all_reduce(parameter.mutable_grad());
@@ -177,7 +185,7 @@ StepOutcome PipelineRunner::evaluate(std::span<const MicroBatch> batches) {
   run.run();
   state_->activations.settle(0);
   model.train(true);
-  return {run.loss()};
+  return {run.loss(), {}};
 }
 
 at::Tensor PipelineRunner::mean_loss(const StepOutcome& outcome) const {
@@ -193,11 +201,21 @@ at::Tensor PipelineRunner::mean_loss(const StepOutcome& outcome) const {
   return loss / ranks;
 }
 
-void PipelineRunner::zero_gradients() {
-  if (state_->buckets) {
-    state_->buckets->zero();
-    return;
+at::Tensor PipelineRunner::mean_extra_losses(const StepOutcome& outcome) const {
+  const auto options = at::TensorOptions(state_->model.options().device).dtype(at::kDouble);
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& each : outcome.extra) {
+    values.push_back(each.defined() ? each : at::zeros({}, options));
   }
+  at::Tensor sums = at::stack(values);
+  state_->groups.activations.all_reduce(sums);
+  state_->groups.data.all_reduce(sums);
+  return sums / state_->groups.data.size();
+}
+
+void PipelineRunner::zero_gradients() {
+  for (GradientBuckets& buckets : state_->buckets) buckets.zero();
+  if (!state_->buckets.empty()) return;
   for (const StageParameter& parameter : state_->model.stage_parameters()) {
     at::Tensor& gradient = parameter.value.mutable_grad();
     if (gradient.defined()) {

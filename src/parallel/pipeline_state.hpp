@@ -2,8 +2,8 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "parallel/stage_channel.hpp"
 #include "spillway/parallel/gradient_buckets.hpp"
@@ -24,7 +24,7 @@ class PipelineRunner::State {
   PipelineRunnerOptions options;
   StageChannel activations;
   StageChannel gradients;
-  std::optional<GradientBuckets> buckets;  // With several data ranks.
+  std::vector<GradientBuckets> buckets;  // With several data ranks: of all but experts, of experts.
   KnownShapes shapes;
   std::int64_t step = 0;
 };

@@ -137,6 +137,10 @@ void PipelineStep::forward(const PipelineAction& action) {
         mix_seeds({model_.options().seed, static_cast<std::uint64_t>(state_.step),
                    static_cast<std::uint64_t>(state_.groups.data.rank()),
                    static_cast<std::uint64_t>(action.micro_batch)});
+    const auto weight = [&] {
+      return weight_of(action.micro_batch, at::TensorOptions(device_).dtype(at::kFloat));
+    };
+    const PassLosses losses(weight, share_of(action.micro_batch), extra_);
     outputs = model_.forward(action.chunk, inputs, seed);
     if (model_.is_last(action.chunk)) outputs = {model_.loss(outputs.at(0), batch.target)};
   }
@@ -168,20 +172,24 @@ void PipelineStep::backward(const PipelineAction& action) {
   Flight flight = take(flights_, key);
   Tensors gradients;
   if (model_.is_last(action.chunk)) {
-    gradients = {
-        weight_of(action.micro_batch, losses_[static_cast<std::size_t>(action.micro_batch)])};
+    gradients = {weight_of(action.micro_batch,
+                           losses_[static_cast<std::size_t>(action.micro_batch)].options())};
   } else {
     gradients = take(output_gradients_, key);
   }
   post_ahead();
   const bool last = --backwards_left_[chunk] == 0;
-  if (last && state_.buckets) state_.buckets->arm(action.chunk);
+  if (last) {
+    for (GradientBuckets& buckets : state_.buckets) buckets.arm(action.chunk);
+  }
   if (!flight.outputs.empty()) {
     torch::autograd::Engine::get_default_engine().execute(
         flight.outputs, gradients, /*keep_graph=*/false, /*create_graph=*/false,
         /*accumulate_grad=*/true);
   }
-  if (last && state_.buckets) state_.buckets->flush(action.chunk);
+  if (last) {
+    for (GradientBuckets& buckets : state_.buckets) buckets.flush(action.chunk);
+  }
   if (model_.is_first(action.chunk)) return;
   Tensors back;
   for (const at::Tensor& input : flight.inputs) {
@@ -295,9 +303,8 @@ double PipelineStep::share_of(int micro_batch) const {
   return static_cast<double>(target.numel()) / all;
 }
 
-at::Tensor PipelineStep::weight_of(int micro_batch, const at::Tensor& loss) const {
-  at::Tensor weight =
-      at::full({}, share_of(micro_batch) / state_.groups.data.size(), loss.options());
+at::Tensor PipelineStep::weight_of(int micro_batch, const at::TensorOptions& options) const {
+  at::Tensor weight = at::full({}, share_of(micro_batch) / state_.groups.data.size(), options);
   return loss_scale_.defined() ? weight * loss_scale_.to(weight.scalar_type()) : weight;
 }
 

@@ -25,6 +25,7 @@ class PipelineStep {
 
   /// The weighed mean of the losses; undefined if this stage has none.
   [[nodiscard]] at::Tensor loss() const;
+  [[nodiscard]] const ExtraLosses& extra_losses() const noexcept { return extra_; }
 
  private:
   using Key = std::pair<int, int>;  // Chunk, micro-batch.
@@ -60,7 +61,7 @@ class PipelineStep {
   void post_ahead();
   [[nodiscard]] const TensorShapes* known_shapes(const PipelineAction& action) const;
   [[nodiscard]] std::pair<int, std::uint64_t> border(const PipelineAction& action) const;
-  [[nodiscard]] at::Tensor weight_of(int micro_batch, const at::Tensor& loss) const;
+  [[nodiscard]] at::Tensor weight_of(int micro_batch, const at::TensorOptions& options) const;
   [[nodiscard]] double share_of(int micro_batch) const;
 
   PipelineRunner::State& state_;
@@ -78,6 +79,7 @@ class PipelineStep {
   std::map<Key, Tensors> input_gradients_;
   std::map<Key, Flight> flights_;
   std::vector<at::Tensor> losses_;  // By micro-batch.
+  ExtraLosses extra_;
   /// Then a message waits until the one before it has left: the other end expects it in time, and
   /// what was sent does not pile up. While shapes are told, receives are not posted ahead.
   bool all_known_ = true;

@@ -197,7 +197,7 @@ TEST_P(TensorModels, RefuseShapesThatCannotBeShared) {
   EXPECT_THAT(error_text<InvalidArgument>([&] { (void)llama_layers(llama); }),
               HasSubstr("kv_heads = 1 over 2"));
   llama.kv_heads = 4;
-  llama.experts = 4;
+  llama.moe.experts = 4;
   EXPECT_THAT(error_text<InvalidArgument>([&] { (void)llama_layers(llama); }),
               HasSubstr("experts are not shared"));
 }

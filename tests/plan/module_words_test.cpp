@@ -40,6 +40,8 @@ TEST(ModuleWords, KnowTheirPartsInEveryNaming) {
            {"expert_fc2", "layers.3.mlp.experts.fc2"},
            {"shared_experts", "layers.3.mlp.shared_experts.fc1"},
            {"moe", "layers.3.mlp.experts.fc1"},
+           {"moe", "layers.3.mlp.dispatch"},
+           {"moe", "layers.3.mlp.combine"},
            // Llama, Qwen2, Qwen3, Mistral.
            {"attn_norm", "model.layers.3.input_layernorm", "aten::mul"},
            {"qkv_linear", "model.layers.3.self_attn.q_proj"},

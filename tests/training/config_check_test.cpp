@@ -68,9 +68,17 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "parallel.tensor = 1 are impossible together: one rank has nobody to share the tokens "
        "with"},
       {{"parallel.expert=4"},
-       "--set parallel.expert=4: parallel.expert = 4 is impossible: expert parallelism is not "
-       "there "
-       "yet; set it to 1"},
+       "--set parallel.expert=4: parallel.expert = 4 and model.experts = 0 are impossible "
+       "together: there are no experts to spread over ranks"},
+      {{"model.experts=6", "parallel.expert=4"},
+       "--set model.experts=6: model.experts = 6 and parallel.expert = 4 are impossible together: "
+       "every rank has equally many experts: 6 / 4 leaves 2"},
+      {{"model.experts=2", "model.chosen_experts=3"},
+       "--set model.chosen_experts=3: model.chosen_experts = 3 and model.experts = 2 are "
+       "impossible together: a token sees each expert once at most"},
+      {{"model.experts=2", "model.moe_layers=8,9"},
+       "--set model.moe_layers=8,9: model.moe_layers = \"8,9\" and model.layers = 8 are impossible "
+       "together: none of the layers 0 to 7 would have experts"},
       {{"parallel.virtual=2", "parallel.schedule=gpipe"},
        "--set parallel.virtual=2: parallel.virtual = 2 and parallel.schedule = \"gpipe\" are "
        "impossible together: GPipe has one chunk on each stage; use 1f1b, or virtual = 1"},

@@ -27,7 +27,9 @@ TEST(ConfigDifference, LetsDataRanksChangeWithTheSameMicroBatchesInAll) {
                     {"parallel.data=2", "train.micro_batches=2"}),
             Texts());
   EXPECT_EQ(between({"train.micro_batches=4"}, {"parallel.data=2", "train.micro_batches=4"}),
-            Texts{"parallel.data x train.micro_batches: 1 x 4 = 4 then, 2 x 4 = 8 now"});
+            Texts{"parallel.data x parallel.expert x train.micro_batches: 1 x 1 x 4 = 4 then, 2 x "
+                  "1 x 4 = 8 "
+                  "now"});
 }
 
 }  // namespace

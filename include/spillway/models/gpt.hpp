@@ -1,10 +1,12 @@
 /// A GPT-shaped language model: learned positions, layer norms with biases, GELU. Scopes as in
-/// llama.hpp: layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head.
+/// llama.hpp: layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with
+/// experts those of moe.hpp within layers.N.mlp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "spillway/models/moe.hpp"
 #include "spillway/parallel/layer_desc.hpp"
 #include "spillway/parallel/tensor_parallel.hpp"
 
@@ -20,6 +22,7 @@ struct GptShape {
   std::int64_t vocabulary = 50304;
   double dropout = 0.1;  ///< Of the embedding, of attention, and of what is added to the residual.
   bool tied = true;      ///< The head has the weights of the embedding.
+  MoeShape moe = {};     ///< Instead of the MLP in some layers; experts have no biases.
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
   TensorParallel parallel = {};  ///< The ranks that share the matrices.

@@ -1,6 +1,6 @@
 /// A Llama-shaped language model in eager LibTorch, with the scopes that rules speak of:
 /// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with experts
-/// also layers.N.mlp.{norm,router,experts}.
+/// those of moe.hpp within layers.N.mlp.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "spillway/models/experts.hpp"
+#include "spillway/models/moe.hpp"
 #include "spillway/parallel/layer_desc.hpp"
 #include "spillway/parallel/tensor_parallel.hpp"
 
@@ -23,11 +23,9 @@ struct LlamaShape {
   std::int64_t ffn = 14336;
   std::int64_t tokens = 8192;  ///< The longest sequence.
   std::int64_t vocabulary = 32000;
-  double dropout = 0;      ///< Of what attention and MLP add to the residual.
-  int experts = 0;         ///< Instead of the MLP in every second layer, from layer 1 on; 0: none.
-  int chosen_experts = 2;  ///< How many of them see a token.
-  std::int64_t expert_ffn = 0;  ///< Their width; 0: as `ffn`.
-  bool tied = false;            ///< The head has the weights of the embedding.
+  double dropout = 0;  ///< Of what attention and MLP add to the residual.
+  MoeShape moe = {};   ///< Instead of the MLP in some layers.
+  bool tied = false;   ///< The head has the weights of the embedding.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;

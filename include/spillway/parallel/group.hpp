@@ -47,7 +47,7 @@ enum class Reduce { kSum, kProduct, kMin, kMax };
 class Group {
  public:
   /// This rank alone. Every collective returns at once.
-  explicit Group(int world_rank = 0);
+  explicit Group(int world_rank = 0) noexcept;
   /// `world_ranks`: the members by group rank. `timeout`: the longest that a Pending waits; zero: as
   /// long as the backend lets it. CUDA tensors travel through host memory unless the process group
   /// has NCCL.

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "spillway/parallel/expert_slice.hpp"
 #include "spillway/parallel/layer_desc.hpp"
 #include "spillway/parallel/shard.hpp"
 #include "spillway/parallel/tensor_parallel.hpp"
@@ -65,6 +66,7 @@ struct StageParameter {
   at::Tensor value;
   /// How the whole is cut over the tensor-parallel group; empty: `value` is the whole.
   std::optional<Shard> shard = std::nullopt;
+  ExpertSlice experts = {};  ///< Those whose weights it has, if any.
 };
 
 /// Weights that layers of several stages share.

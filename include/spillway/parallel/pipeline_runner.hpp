@@ -11,9 +11,10 @@
 /// Sends and receives do not wait for each other: a message leaves when it is made, the next one to
 /// come is expected while this stage computes. Shapes are told once for each shape of a micro-batch.
 /// After train() the gradients are those of the mean loss over all micro-batches of all data ranks,
-/// each weighed by its number of targets on its data rank. Ranks of a tensor-parallel group run the
-/// same micro-batches; with sequence parallelism the gradients of weights that all of them have are
-/// summed over the group.
+/// each weighed by its number of targets on its data rank. Ranks along the expert axis count as data
+/// ranks: gradients of experts, which got the tokens of all of them, are summed over those with the
+/// same experts alone. Ranks of a tensor-parallel group run the same micro-batches; with sequence
+/// parallelism the gradients of weights that all of them have are summed over the group.
 ///
 /// Bits: for the same weights, seed, step and data they do not depend on the number of stages and
 ///       chunks, nor on the schedule, unless weights are shared between stages.
@@ -31,6 +32,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/parallel/group.hpp"
+#include "spillway/parallel/pass_losses.hpp"
 #include "spillway/parallel/pipeline_layer.hpp"
 #include "spillway/parallel/topology.hpp"
 #include "spillway/parallel/world.hpp"
@@ -41,10 +43,11 @@ namespace spillway {
 
 /// The groups that a pipeline speaks through. Default: this rank alone.
 struct PipelineGroups {
-  Group activations = Group();  ///< By stage,
-  Group gradients = Group();    ///< and once more: see make_schedule() for why.
-  Group data = Group();         ///< The ranks with the same weights.
-  std::vector<Group> shared;    ///< One for each of PipelineLayer::all_shared_weights().
+  Group activations = Group();   ///< By stage,
+  Group gradients = Group();     ///< and once more: see make_schedule() for why.
+  Group data = Group();          ///< The ranks with the same weights, but for experts:
+  Group same_experts = Group();  ///< among them those that have the same experts, too.
+  std::vector<Group> shared;     ///< One for each of PipelineLayer::all_shared_weights().
 };
 
 /// Ordering: collective over the world.
@@ -72,6 +75,8 @@ struct MicroBatch {
 struct StepOutcome {
   /// The mean over this rank's micro-batches, on its device; undefined but on the last stage.
   at::Tensor loss;
+  /// What the layers of this stage had besides: see pass_losses.hpp.
+  ExtraLosses extra = {};
 };
 
 class PipelineRunner {
@@ -95,6 +100,11 @@ class PipelineRunner {
   /// The loss of the outcome's step on every rank: from the last stage, averaged over data ranks.
   /// Ordering: collective over all ranks. On CUDA the host does not wait.
   [[nodiscard]] at::Tensor mean_loss(const StepOutcome& outcome) const;
+
+  /// The extra losses of the outcome's step, in the order of ExtraLoss, on every rank: summed over
+  /// the layers of all stages, averaged over data ranks; zero where there are none.
+  /// Ordering: as mean_loss().
+  [[nodiscard]] at::Tensor mean_extra_losses(const StepOutcome& outcome) const;
 
   void zero_gradients();
 

@@ -1,5 +1,3 @@
-#include "spillway/models/experts.hpp"
-
 #include <set>
 
 #include <ATen/ATen.h>
@@ -16,54 +14,6 @@ namespace {
 
 using testing::error_text;
 
-Experts some_experts(std::int64_t count, std::int64_t chosen) {
-  at::manual_seed(7);
-  const auto random = [](std::vector<std::int64_t> sizes) {
-    return at::randn(sizes, at::kDouble).mul_(0.3).set_requires_grad(true);
-  };
-  Experts experts{random({count, 8}), {}, chosen};
-  for (int i = 0; i < count; ++i)
-    experts.each.push_back({random({12, 8}), random({12, 8}), random({8, 12})});
-  return experts;
-}
-
-/// Every expert on every row, and the weights of those that are not chosen 0.
-at::Tensor by_all_experts(const Experts& experts, const at::Tensor& x) {
-  const at::Tensor likes = at::linear(x, experts.router).softmax(-1, at::kFloat);
-  const auto [best, chosen] = likes.topk(experts.chosen, -1);
-  const at::Tensor weights =
-      at::zeros_like(likes).scatter(-1, chosen, best / best.sum(-1, true)).to(x.scalar_type());
-  at::Tensor sum = at::zeros_like(x);
-  for (std::size_t i = 0; i < experts.each.size(); ++i) {
-    const auto column = weights.select(-1, static_cast<std::int64_t>(i)).unsqueeze(-1);
-    sum = sum + column * run_expert(experts.each[i], x);
-  }
-  return sum;
-}
-
-TEST(Experts, GiveWhatAllOfThemWouldWithTheWeightsOfTheChosenOnes) {
-  for (const std::int64_t chosen : {1, 2, 5}) {
-    const Experts experts = some_experts(5, chosen);
-    const at::Tensor x = at::randn({31, 8}, at::kDouble).set_requires_grad(true);
-    const at::Tensor found = run_experts(experts, x);
-    const at::Tensor wanted = by_all_experts(experts, x);
-    EXPECT_TRUE(at::allclose(found, wanted)) << chosen;
-    found.sum().backward();
-    const at::Tensor gradient = x.grad().clone();
-    x.mutable_grad().zero_();
-    wanted.sum().backward();
-    EXPECT_TRUE(at::allclose(gradient, x.grad())) << chosen;
-  }
-}
-
-TEST(Experts, MayBeChosenByNoRow) {
-  Experts experts = some_experts(4, 1);
-  experts.router = at::zeros({4, 8}, at::kDouble);
-  experts.router.select(0, 2).fill_(1);
-  const at::Tensor x = at::ones({6, 8}, at::kDouble);
-  EXPECT_TRUE(at::allclose(run_experts(experts, x), run_expert(experts.each[2], x)));
-}
-
 LlamaShape mixed() {
   return {.layers = 4,
           .hidden = 32,
@@ -72,8 +22,7 @@ LlamaShape mixed() {
           .ffn = 48,
           .tokens = 64,
           .vocabulary = 50,
-          .experts = 3,
-          .expert_ffn = 40,
+          .moe = {.experts = 3, .ffn = 40},
           .dtype = at::kFloat};
 }
 
@@ -85,7 +34,7 @@ TEST(MixedLlama, HasExpertsInEverySecondLayer) {
   EXPECT_EQ(names.size(), model.parameters().size());
   EXPECT_TRUE(names.contains("layers.0.mlp.fc1.gate"));
   EXPECT_TRUE(names.contains("layers.1.mlp.router"));
-  EXPECT_TRUE(names.contains("layers.3.mlp.experts.2.fc2"));
+  EXPECT_TRUE(names.contains("layers.3.mlp.experts.fc2"));
   EXPECT_FALSE(names.contains("layers.1.mlp.fc1.gate"));
   EXPECT_FALSE(names.contains("layers.2.mlp.router"));
 }
@@ -134,7 +83,7 @@ TEST(MixedLlama, HasTheSameBitsWithASession) {
 
 TEST(MixedLlama, RefusesToChooseMoreExpertsThanThereAre) {
   LlamaShape shape = mixed();
-  shape.chosen_experts = 4;
+  shape.moe.chosen = 4;
   EXPECT_EQ(error_text<InvalidArgument>([&] { const Llama model(shape); }),
             "[model] chosen_experts = 4 of experts = 3: at least 1 and not more than there are "
             "wanted");

@@ -1,0 +1,170 @@
+#include "spillway/models/moe.hpp"
+
+#include <ATen/ATen.h>
+
+#include "models/grouped_linear.hpp"
+#include "models/moe_dispatch.hpp"
+#include "models/weights.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/parallel/random.hpp"
+#include "spillway/plan/layer_choice.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+namespace {
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw InvalidArgument("model", what);
+}
+
+/// Linear layers by `linear`, and what is between them. Scopes: fc1, act, fc2.
+template <typename Linear>
+at::Tensor widen(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& up,
+                 const Linear& linear) {
+  at::Tensor gated;
+  at::Tensor wide;
+  {
+    const Scope fc1("fc1");
+    if (gate.defined()) gated = linear(x, gate);
+    wide = linear(x, up);
+  }
+  const Scope act("act");
+  return gate.defined() ? at::silu(gated) * wide : at::gelu(wide, "tanh");
+}
+
+/// Of the experts of the slice, each by its number.
+at::Tensor add_experts(torch::nn::Module& module, const std::string& name, const ExpertSlice& slice,
+                       at::IntArrayRef sizes, double scale, std::uint64_t which,
+                       const at::TensorOptions& options) {
+  const at::NoGradGuard no_gradients;
+  const at::Device device = options.device();
+  at::Generator generator = at::globalContext().defaultGenerator(device).clone();
+  const std::uint64_t seed = at::globalContext().defaultGenerator(at::kCPU).current_seed();
+  std::vector<at::Tensor> each;
+  for (int i = 0; i < slice.count; ++i) {
+    const auto expert = static_cast<std::uint64_t>(slice.first + i);
+    generator.set_current_seed(mix_seeds({seed, which, expert}));
+    each.push_back(at::randn(sizes, generator, options).mul_(scale));
+  }
+  return module.register_parameter(name, at::stack(each));
+}
+
+}  // namespace
+
+void check(const MoeShape& shape) {
+  require(shape.experts >= 0 && shape.ffn >= 0 && shape.shared_ffn >= 0,
+          "experts = " + text(shape.experts) + ", expert_ffn = " + text(shape.ffn) +
+              ", shared_expert_ffn = " + text(shape.shared_ffn) + ": at least 0 wanted");
+  if (shape.experts == 0) return;
+  require(shape.chosen >= 1 && shape.chosen <= shape.experts,
+          "chosen_experts = " + text(shape.chosen) + " of experts = " + text(shape.experts) +
+              ": at least 1 and not more than there are wanted");
+  require(shape.experts % shape.group.size() == 0,
+          "experts = " + text(shape.experts) + " cannot be spread evenly over " +
+              text(shape.group.size()) + " ranks; give a multiple");
+  require(shape.capacity_factor >= 0 && shape.router.aux_loss >= 0 && shape.router.z_loss >= 0,
+          "capacity_factor = " + std::to_string(shape.capacity_factor) +
+              ", aux_loss = " + std::to_string(shape.router.aux_loss) +
+              ", z_loss = " + std::to_string(shape.router.z_loss) + ": at least 0 wanted");
+  (void)has_experts(shape, 0, 1);
+}
+
+bool has_experts(const MoeShape& shape, int layer, int layers) {
+  return shape.experts > 0 && is_chosen_layer(shape.layers, layer, layers);
+}
+
+ExpertWeights::ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpShape& mlp) {
+  slice_.count = moe.experts / moe.group.size();
+  slice_.first = slice_.count * moe.group.rank();
+  const std::vector<std::int64_t> in{ffn, mlp.hidden};
+  const std::vector<std::int64_t> out{mlp.hidden, ffn};
+  if (mlp.gated) {
+    const auto first = std::make_shared<torch::nn::Module>();
+    gate_ = add_experts(*first, "gate", slice_, in, mlp.scale, 0, mlp.options);
+    up_ = add_experts(*first, "up", slice_, in, mlp.scale, 1, mlp.options);
+    register_module("fc1", first);
+  } else {
+    up_ = add_experts(*this, "fc1", slice_, in, mlp.scale, 1, mlp.options);
+  }
+  fc2_ = add_experts(*this, "fc2", slice_, out, mlp.output_scale, 2, mlp.options);
+}
+
+at::Tensor ExpertWeights::forward(const at::Tensor& x,
+                                  const std::vector<std::int64_t>& counts) const {
+  const auto linear = [&](const at::Tensor& rows, const at::Tensor& weight) {
+    return grouped_linear(rows, weight, counts);
+  };
+  const at::Tensor wide = widen(x, gate_, up_, linear);
+  const Scope fc2("fc2");
+  return linear(wide, fc2_);
+}
+
+at::Tensor ExpertWeights::forward(const at::Tensor& x) const {
+  const auto linear = [](const at::Tensor& rows, const at::Tensor& weight) {
+    return at::bmm(rows, weight.transpose(1, 2));
+  };
+  const at::Tensor wide = widen(x, gate_, up_, linear);
+  const Scope fc2("fc2");
+  return linear(wide, fc2_);
+}
+
+SharedExpert::SharedExpert(std::int64_t ffn, const MlpShape& mlp) {
+  if (mlp.gated) {
+    const auto first = std::make_shared<torch::nn::Module>();
+    gate_ = add_weight(*first, "gate", {ffn, mlp.hidden}, mlp.scale, mlp.options);
+    up_ = add_weight(*first, "up", {ffn, mlp.hidden}, mlp.scale, mlp.options);
+    register_module("fc1", first);
+  } else {
+    up_ = add_weight(*this, "fc1", {ffn, mlp.hidden}, mlp.scale, mlp.options);
+  }
+  fc2_ = add_weight(*this, "fc2", {mlp.hidden, ffn}, mlp.output_scale, mlp.options);
+}
+
+at::Tensor SharedExpert::widen(const at::Tensor& x) const {
+  const Scope scope("shared_experts");
+  return spillway::widen(x, gate_, up_, [](const at::Tensor& rows, const at::Tensor& weight) {
+    return at::linear(rows, weight);
+  });
+}
+
+at::Tensor SharedExpert::narrow(const at::Tensor& wide) const {
+  const Scope scope("shared_experts");
+  const Scope fc2("fc2");
+  return at::linear(wide, fc2_);
+}
+
+Moe::Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp) : shape_(shape) {
+  check(shape);
+  router_ = add_weight(*this, "router", {shape.experts, mlp.hidden}, mlp.scale, mlp.options);
+  experts_ = register_module(
+      "experts", std::make_shared<ExpertWeights>(shape, shape.ffn == 0 ? ffn : shape.ffn, mlp));
+  if (shape.shared_ffn > 0) {
+    shared_ =
+        register_module("shared_experts", std::make_shared<SharedExpert>(shape.shared_ffn, mlp));
+  }
+}
+
+at::Tensor Moe::forward(const at::Tensor& x) const {
+  const at::Tensor rows = x.flatten(0, -2);
+  Routing routing;
+  {
+    const Scope scope("router");
+    routing = route(rows, router_, shape_.chosen, shape_.router);
+  }
+  const auto dispatch = make_dispatch(shape_, routing);
+  dispatch->send(rows);
+  at::Tensor shared;
+  if (shared_ != nullptr) shared = shared_->widen(rows);
+  dispatch->run(*experts_);
+  if (shared_ != nullptr) shared = shared_->narrow(shared);
+  const at::Tensor made = dispatch->collect();
+  const Scope scope("combine");
+  const at::Tensor by_choice = made.view({rows.size(0), shape_.chosen, -1});
+  at::Tensor sum = (by_choice * routing.weights.to(made.scalar_type()).unsqueeze(-1)).sum(1);
+  if (shared_ != nullptr) sum = sum + shared;
+  return sum.view_as(x);
+}
+
+}  // namespace spillway

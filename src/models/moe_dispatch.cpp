@@ -1,0 +1,194 @@
+#include "models/moe_dispatch.hpp"
+
+#include <optional>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "models/moe_places.hpp"
+#include "models/moe_rows.hpp"
+#include "spillway/parallel/exchange.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+/// Rows by rank and then by expert, or by expert and then by rank.
+enum class Major { kRank, kExpert };
+
+/// How many rows of each rank this rank's experts get, and how many of its own go where.
+class RowCounts {
+ public:
+  /// The only place where the host waits for the device.
+  RowCounts(const Group& group, const at::Tensor& counts)
+      : ranks_(static_cast<std::size_t>(group.size())),
+        local_(static_cast<std::size_t>(counts.size(0)) / ranks_),
+        rank_(static_cast<std::size_t>(group.rank())) {
+    const at::Tensor all = gather_rows(group, counts).to(at::kCPU);
+    const auto* first = all.const_data_ptr<std::int64_t>();
+    counts_.assign(first, first + all.numel());
+  }
+
+  [[nodiscard]] Counts sent() const {
+    return by_rank([&](std::size_t member, std::size_t i) { return count_of(rank_, member, i); });
+  }
+  [[nodiscard]] Counts received() const {
+    return by_rank([&](std::size_t member, std::size_t i) { return count_of(member, rank_, i); });
+  }
+  /// Of this rank's experts.
+  [[nodiscard]] Counts by_expert() const {
+    Counts sums(local_);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      for (std::size_t i = 0; i < local_; ++i) sums[i] += count_of(rank, rank_, i);
+    }
+    return sums;
+  }
+
+  /// The rows of this rank's experts, from one order into the other.
+  [[nodiscard]] at::Tensor reorder(const at::Tensor& rows, Major from) const {
+    if (ranks_ == 1 || local_ == 1) return rows;
+    const bool rank_first = from == Major::kRank;
+    const std::size_t outer = rank_first ? ranks_ : local_;
+    const std::size_t inner = rank_first ? local_ : ranks_;
+    Counts sizes;
+    for (std::size_t i = 0; i < outer; ++i) {
+      for (std::size_t j = 0; j < inner; ++j) {
+        sizes.push_back(rank_first ? count_of(i, rank_, j) : count_of(j, rank_, i));
+      }
+    }
+    const std::vector<at::Tensor> parts = rows.split_with_sizes(sizes);
+    std::vector<at::Tensor> ordered;
+    for (std::size_t j = 0; j < inner; ++j) {
+      for (std::size_t i = 0; i < outer; ++i) ordered.push_back(parts[i * inner + j]);
+    }
+    return at::cat(ordered);
+  }
+
+ private:
+  /// Rows of `source` for the expert number `expert` of `target`.
+  [[nodiscard]] std::int64_t count_of(std::size_t source, std::size_t target,
+                                      std::size_t expert) const {
+    return counts_[(source * ranks_ + target) * local_ + expert];
+  }
+
+  template <typename Count>
+  [[nodiscard]] Counts by_rank(const Count& count) const {
+    Counts sums(ranks_);
+    for (std::size_t member = 0; member < ranks_; ++member) {
+      for (std::size_t i = 0; i < local_; ++i) sums[member] += count(member, i);
+    }
+    return sums;
+  }
+
+  std::size_t ranks_, local_, rank_;
+  Counts counts_;  // [source, target, expert]
+};
+
+class DroplessDispatch final : public MoeDispatch {
+ public:
+  DroplessDispatch(const Group& group, const Routing& routing) : group_(group), routing_(routing) {}
+
+  void send(const at::Tensor& x) override {
+    const Scope scope("dispatch");
+    counts_.emplace(group_, routing_.counts);
+    places_ = dropless_places(routing_);
+    const at::Tensor sorted = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
+                                          places_.lost, routing_.chosen.size(1));
+    exchange_ = RowExchange::start(group_, sorted, counts_->sent(), counts_->received());
+  }
+
+  void run(const ExpertWeights& experts) override {
+    at::Tensor rows;
+    {
+      const Scope scope("dispatch");
+      rows = counts_->reorder(exchange_.wait(), Major::kRank);
+    }
+    {
+      const Scope scope("experts");
+      rows = experts.forward(rows, counts_->by_expert());
+    }
+    const Scope scope("combine");
+    rows = counts_->reorder(rows, Major::kExpert);
+    exchange_ = RowExchange::start(group_, rows, counts_->received(), counts_->sent());
+  }
+
+  at::Tensor collect() override {
+    const Scope scope("combine");
+    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
+                        places_.empty);
+  }
+
+ private:
+  const Group& group_;
+  const Routing& routing_;
+  std::optional<RowCounts> counts_;
+  RowPlaces places_;
+  RowExchange exchange_;
+};
+
+class CapacityDispatch final : public MoeDispatch {
+ public:
+  CapacityDispatch(const Group& group, const Routing& routing, double factor)
+      : group_(group),
+        routing_(routing),
+        local_(routing.counts.size(0) / group.size()),
+        capacity_(capacity_of(factor, routing.chosen.size(0), routing.chosen.size(1),
+                              routing.counts.size(0))),
+        splits_(static_cast<std::size_t>(group.size()), local_ * capacity_) {}
+
+  void send(const at::Tensor& x) override {
+    const Scope scope("dispatch");
+    places_ = capacity_places(routing_, capacity_);
+    const at::Tensor slots = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
+                                         places_.lost, routing_.chosen.size(1));
+    exchange_ = RowExchange::start(group_, slots, splits_, splits_);
+  }
+
+  void run(const ExpertWeights& experts) override {
+    const std::int64_t ranks = group_.size();
+    at::Tensor rows;
+    {
+      const Scope scope("dispatch");
+      rows = exchange_.wait();
+      const std::int64_t hidden = rows.size(-1);
+      rows = rows.view({ranks, local_, capacity_, hidden})
+                 .transpose(0, 1)
+                 .reshape({local_, ranks * capacity_, hidden});
+    }
+    {
+      const Scope scope("experts");
+      rows = experts.forward(rows);
+    }
+    const Scope scope("combine");
+    const std::int64_t hidden = rows.size(-1);
+    rows = rows.view({local_, ranks, capacity_, hidden}).transpose(0, 1).reshape({-1, hidden});
+    exchange_ = RowExchange::start(group_, rows, splits_, splits_);
+  }
+
+  at::Tensor collect() override {
+    const Scope scope("combine");
+    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
+                        places_.empty);
+  }
+
+ private:
+  const Group& group_;
+  const Routing& routing_;
+  std::int64_t local_, capacity_;
+  Counts splits_;
+  RowPlaces places_;
+  RowExchange exchange_;
+};
+
+}  // namespace
+
+std::unique_ptr<MoeDispatch> make_dispatch(const MoeShape& shape, const Routing& routing) {
+  if (shape.capacity_factor == 0) {
+    return std::make_unique<DroplessDispatch>(shape.group, routing);
+  }
+  return std::make_unique<CapacityDispatch>(shape.group, routing, shape.capacity_factor);
+}
+
+}  // namespace spillway

@@ -1,0 +1,68 @@
+#include "spillway/models/moe_router.hpp"
+
+#include <tuple>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "spillway/parallel/pass_losses.hpp"
+
+namespace spillway {
+namespace {
+
+at::Tensor balance_loss(const at::Tensor& likes, const at::Tensor& counts, std::int64_t choices) {
+  const at::Tensor shares = counts.to(likes.scalar_type()) / static_cast<double>(choices);
+  return (likes.mean(0) * shares).sum() * static_cast<double>(counts.size(0));
+}
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
+                                                      const at::Tensor& probabilities,
+                                                      std::int64_t experts) {
+  // One column more takes what is of no expert.
+  const at::Tensor places = at::where(indices < 0, experts, indices);
+  const std::vector<std::int64_t> sizes{indices.size(0), experts + 1};
+  const at::Tensor map =
+      at::zeros(sizes, indices.options().dtype(at::kBool)).scatter(1, places, true);
+  at::Tensor spread;
+  if (probabilities.defined()) {
+    spread = at::zeros(sizes, probabilities.options())
+                 .scatter(1, places, probabilities)
+                 .narrow(1, 0, experts);
+  }
+  return {map.narrow(1, 0, experts), spread};
+}
+
+Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
+              const RouterShape& shape) {
+  const at::Tensor given = at::linear(x, weight);
+  const at::Tensor logits = given.scalar_type() == at::kDouble ? given : given.to(at::kFloat);
+  at::Tensor likes;
+  Routing routing;
+  if (shape.softmax == RouterSoftmax::kBefore) {
+    likes = logits.softmax(-1);
+    std::tie(routing.weights, routing.chosen) = likes.topk(chosen, -1);
+  } else {
+    at::Tensor best;
+    std::tie(best, routing.chosen) = logits.topk(chosen, -1);
+    routing.weights = best.softmax(-1);
+  }
+  routing.counts =
+      indices_to_multihot(routing.chosen, {}, weight.size(0)).first.sum(0, false, at::kLong);
+  if (!at::GradMode::is_enabled()) return routing;
+  if (shape.aux_loss != 0) {
+    if (!likes.defined()) likes = logits.softmax(-1);
+    routing.weights =
+        with_loss(routing.weights, ExtraLoss::kBalance,
+                  balance_loss(likes, routing.counts, routing.chosen.numel()), shape.aux_loss);
+  }
+  if (shape.z_loss != 0) {
+    routing.weights = with_loss(routing.weights, ExtraLoss::kZ,
+                                logits.logsumexp(-1).square().mean(), shape.z_loss);
+  }
+  return routing;
+}
+
+}  // namespace spillway
