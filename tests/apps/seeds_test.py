@@ -46,6 +46,19 @@ class Seeds(unittest.TestCase):
         paths = xml.parse(self.folder / "loss.svg").getroot()
         self.assertTrue(paths.tag.endswith("svg"))
 
+    def test_megatron_offloads_modules_of_a_pipeline_with_experts(self):
+        result = self.run_seed("megatron", "--steps", 3, "--rows", "all")
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        self.assertIn("bits equal: yes (parameters after, and losses of, 3 steps; 2 rows)", result.stdout)
+        lines = re.findall(r"^  all +([01]) +([\d.]+) +([\d.]+) ", result.stdout, re.MULTILINE)
+        self.assertEqual([stage for stage, _, _ in lines], ["0", "1"])
+        for _, base, peak in lines:
+            self.assertLess(float(peak), 0.8 * float(base))
+
+    def test_paddle_recomputes_and_offloads_with_tensor_parallelism(self):
+        rows = self.table("paddle", "--steps", 3, "--rows", "recompute + offload")
+        self.assertLess(float(rows["recompute + offload"][0]), 0.5 * float(rows["none"][0]))
+
     def test_names_the_rows_there_are(self):
         result = self.run_seed("internevo", "--rows", "selectiv")
         self.assertNotEqual(result.returncode, 0)
