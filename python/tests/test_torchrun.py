@@ -16,7 +16,7 @@ from trainer import ENVIRONMENT, SMALL, alone, digest_in, layout, ranks, run, to
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
 
 # "the ranks 0 1 2 3 with their stages", of the table at the end.
-ROW = r"^ +(\d) +(\d) +(\d)  embedding|^ +(\d) +(\d) +(\d)  layers"
+ROW = r"^ +(\d) +(\d) +(\d) +\d  embedding|^ +(\d) +(\d) +(\d) +\d  layers"
 
 
 def test_four_stages_give_the_digest_of_one_process(capfd):

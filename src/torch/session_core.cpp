@@ -137,7 +137,8 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
     return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, timed ? id : -1,
                                         held);
   }
-  const BufferRef buffer = find_or_add(tensor, id, action);
+  BufferRef buffer = saved_before(pass, tensor, value);
+  if (buffer == nullptr) buffer = find_or_add(tensor, id, action);
   if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
   settle_awaited();
@@ -214,6 +215,17 @@ void SessionCore::diverge(Pass& pass) {
   pass.diverged = true;
   record_next_ = true;
   count_fallback("the pass saved something else than what was recorded");
+}
+
+SessionCore::BufferRef SessionCore::saved_before(const Pass& pass, const at::Tensor& tensor,
+                                                 ValueId value) {
+  if (value < 0) return nullptr;
+  BufferRef buffer = pass.book->value(value).buffer.lock();
+  if (buffer == nullptr || buffer->anchor || buffer->pass.get() != &pass) return nullptr;
+  const bool same =
+      buffer->original.is(tensor.storage().unsafeGetStorageImpl()) &&
+      buffer->version == tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  return same ? buffer : nullptr;
 }
 
 SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id,

@@ -120,6 +120,10 @@ class SessionCore final : public Interceptor,
   void begin_pass(PassKey key);
   [[nodiscard]] Pass& current_pass();
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
+  /// The buffer that the value has already. Where a pass saves another tensor than was recorded, the
+  /// sites behind it may name one value by two buffers of the plan; a replay makes it for one.
+  [[nodiscard]] static BufferRef saved_before(const Pass& pass, const at::Tensor& tensor,
+                                              ValueId value);
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);

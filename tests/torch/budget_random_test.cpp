@@ -196,7 +196,10 @@ void train_within(std::int64_t budget, int seed, const Passes& passes, const Tra
     most = std::max(most, static_cast<double>(with.peaks[i]) / static_cast<double>(budget));
   }
   for (const auto& [reason, times] : report.fallbacks) {
-    EXPECT_EQ(reason, "the host tier is full") << times;  // While everything was to leave.
+    // While everything was to leave; and where other times, of a machine that is busy, leave the
+    // planner no plan in the time it has: the one before goes on.
+    EXPECT_TRUE(reason == "the host tier is full" || reason == "the plan could not be made anew")
+        << reason << ": " << times;
   }
   EXPECT_TRUE(report.demoted.empty()) << report;
   totals.recomputed += report.repeated_calls > 0;

@@ -46,6 +46,28 @@ TEST(Session, RecordsAnewWhenTheModelChanges) {
   EXPECT_EQ(session.report().fallbacks.size(), 1U) << session.report();
 }
 
+TEST(Session, RecordsAnewWhenAnotherTensorOfTheSameKindIsSaved) {
+  // Every site behind it looks as recorded, and is another one.
+  const auto step = [](TinyModel& model, Step*, int i) {
+    at::Tensor h = model.hidden(model.tokens(2, 32, i));
+    for (int layer = 0; layer < 4; ++layer) {
+      if (i >= 3 && layer == i % 4) h = h.sigmoid();
+      h = h.tanh() * h.sin();
+    }
+    at::Tensor loss = (h * h.exp()).mean();
+    loss.backward();
+    return loss;
+  };
+  for (const SessionOptions& options :
+       {offload_everything(), testing::recompute_everything(),
+        testing::with_rules("[[rule]]\nproducer = \"aten::tanh\"\naction = \"recompute\"\n"
+                            "[[rule]]\naction = \"offload\"\n")}) {
+    Session session(options);
+    EXPECT_EQ(difference({}, session, 8, step), 0);
+    EXPECT_GT(session.report().recorded_steps, 1U) << session.report();
+  }
+}
+
 TEST(Session, KeepsWhatAFullHostTierCannotTake) {
   SessionOptions options = offload_everything();
   options.rules =
