@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
+#include "training/comparison.hpp"
 #include "training/device_memory.hpp"
 
 namespace spillway::app {
@@ -43,17 +44,20 @@ void MeasuredModel::backward(const at::Tensor& loss) {
 }
 
 int MeasuredModel::count_different(Session& session) {
-  at::globalContext().setDeterministicAlgorithms(true, false);
-  (void)step(nullptr);
+  return count_different_gradients(model_.parameters(), session,
+                                   [this](Session* used) { (void)step(used); });
+}
+
+int count_different_gradients(const std::vector<at::Tensor>& parameters, Session& session,
+                              const std::function<void(Session*)>& step) {
+  const DeterministicAlgorithms deterministic;
+  step(nullptr);
   std::vector<at::Tensor> without;
-  for (const at::Tensor& parameter : model_.parameters()) {
-    without.push_back(parameter.grad().clone());
-  }
-  (void)step(&session);
-  at::globalContext().setDeterministicAlgorithms(false, false);
+  for (const at::Tensor& parameter : parameters) without.push_back(parameter.grad().clone());
+  step(&session);
   int different = 0;
   for (std::size_t i = 0; i < without.size(); ++i) {
-    different += at::equal(without[i], model_.parameters()[i].grad()) ? 0 : 1;
+    different += at::equal(without[i], parameters[i].grad()) ? 0 : 1;
   }
   return different;
 }

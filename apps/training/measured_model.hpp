@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +18,12 @@ struct MeasuredStep {
   Bytes peak;               ///< The most that was allocated in it above what was there before.
 };
 
+/// How many gradients of `parameters` differ in a bit after a step with a session from those without:
+/// under deterministic algorithms, which are slower and so not timed. `step` makes new gradients.
+[[nodiscard]] int count_different_gradients(const std::vector<at::Tensor>& parameters,
+                                            Session& session,
+                                            const std::function<void(Session*)>& step);
+
 class MeasuredModel {
  public:
   /// The loss of the model on its batch; Llama::loss() of it if nothing is given.
@@ -28,8 +35,7 @@ class MeasuredModel {
   /// One step, within a step of `session` if there is one. Waits for the device.
   MeasuredStep step(Session* session, const Loss& loss = {});
 
-  /// How many gradients of a step with the session differ in a bit from those without: under
-  /// deterministic algorithms, which are slower and so not timed.
+  /// As count_different_gradients().
   [[nodiscard]] int count_different(Session& session);
 
   [[nodiscard]] const Llama& model() const noexcept { return model_; }

@@ -58,6 +58,7 @@ class Loop {
   LoopResult run() {
     resume();
     open_metrics();
+    agree_on_replays();
     Progress progress(std::cerr, is_first() && errors_go_to_a_terminal(), options_.title,
                       static_cast<int>(config_.train.steps));
     while (job_.steps_done() < config_.train.steps) {
@@ -100,6 +101,16 @@ class Loop {
     }
   }
 
+  /// Ranks may have plans of their own.
+  void agree_on_replays() {
+    const Group& group = job_.tensor_ranks().group();
+    if (session_ == nullptr || group.size() == 1) return;
+    at::Tensor flag = at::full({1}, options_.repeats_collectives ? 1 : 0,
+                               at::TensorOptions(job_.device()).dtype(at::kInt));
+    group.all_reduce(flag, Reduce::kMax);
+    compares_replays_ = flag.item<int>() != 0;
+  }
+
   void open_metrics() {
     if (!options_.writes || config_.train.out.empty() || !is_first()) return;
     fs::create_directories(config_.train.out);
@@ -115,7 +126,7 @@ class Loop {
     if (session_ != nullptr && options_.trace && number == config_.train.steps) {
       session_->trace_next_step();
     }
-    if (session_ != nullptr) {
+    if (session_ != nullptr && compares_replays_) {
       require_same_replays(job_.tensor_ranks().group(), session_->plan().get(), job_.device());
     }
     result_.run.steps.push_back(job_.step(session_));
@@ -241,6 +252,7 @@ class Loop {
   std::optional<MetricsFile> metrics_;
   std::shared_ptr<const Plan> plan_;
   bool resumed_ = false;
+  bool compares_replays_ = false;
   std::int64_t saved_at_ = -1;
   LoopResult result_;
 };

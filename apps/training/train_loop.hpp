@@ -19,7 +19,10 @@ struct LoopOptions {
   int kept = 0;          ///< The gradients of so many of the last steps are kept.
   int verify_every = 0;  ///< Steps; 0: never.
   bool trace = false;    ///< The last step is traced.
-  bool writes = true;    ///< Metrics and checkpoints, where the config wants them.
+  /// Rules or plan let collectives be repeated: ranks that share tensors compare what they replay
+  /// before each step.
+  bool repeats_collectives = false;
+  bool writes = true;  ///< Metrics and checkpoints, where the config wants them.
 };
 
 struct LoopResult {

@@ -59,10 +59,15 @@ class TrainCommand {
 
   int run() {
     // Before anything trains: files that are wrong are said at once.
-    if (!options_.plain) session_.emplace(session_options(config_, device_, world_.rank()));
+    LoopOptions loop;
+    if (!options_.plain) {
+      SessionOptions given = session_options(config_, device_, world_.rank());
+      loop.repeats_collectives =
+          given.rules.recompute_collectives || (given.plan && given.plan->recompute_collectives);
+      session_.emplace(std::move(given));
+    }
     std::optional<DeterministicAlgorithms> deterministic;
     if (options_.compare || options_.digest) deterministic.emplace();
-    LoopOptions loop;
     loop.verify_every = options_.verify_every;
     loop.trace = !options_.trace.empty();
     if (options_.compare) {

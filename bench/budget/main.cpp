@@ -173,9 +173,7 @@ void measure_all(const Options& options, Report& report) {
                             {"peak without Spillway", "GiB", 3, app::exactly(base_peak)},
                             std::nullopt,
                             {}});
-  report.notes.emplace_back(
-      "Gradients are compared under deterministic algorithms, times taken without them.");
-  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+  add_training_notes(report, judge);
 }
 
 }  // namespace

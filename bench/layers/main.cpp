@@ -330,9 +330,7 @@ void measure_all(const Options& options, Report& report) {
   peak.id = "layers.base_peak";
   peak.found = {"peak without Spillway", "GiB", 2, app::exactly(bench.base_peak())};
   report.figures.push_back(std::move(peak));
-  report.notes.emplace_back(
-      "Gradients are compared under deterministic algorithms, times taken without them.");
-  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+  add_training_notes(report, judge);
 }
 
 }  // namespace

@@ -88,20 +88,8 @@ void LoneStage::backward(const PipelineAction& action, Step* step) {
 }
 
 int LoneStage::count_different(Session& session) {
-  at::globalContext().setDeterministicAlgorithms(true, false);
-  (void)step(nullptr);
-  std::vector<at::Tensor> without;
-  for (const at::Tensor& parameter : model_.parameters()) {
-    without.push_back(parameter.grad().clone());
-  }
-  (void)step(&session);
-  at::globalContext().setDeterministicAlgorithms(false, false);
-  const std::vector<at::Tensor> parameters = model_.parameters();
-  int different = 0;
-  for (std::size_t i = 0; i < without.size(); ++i) {
-    different += at::equal(without[i], parameters[i].grad()) ? 0 : 1;
-  }
-  return different;
+  return app::count_different_gradients(model_.parameters(), session,
+                                        [this](Session* used) { (void)step(used); });
 }
 
 }  // namespace spillway::bench

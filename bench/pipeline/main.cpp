@@ -278,9 +278,7 @@ void measure_all(const Options& options, Report& report) {
   }
   report.notes.emplace_back(
       "One process, neighbours made up: no waits for other ranks, in which copies could hide.");
-  report.notes.emplace_back(
-      "Gradients are compared under deterministic algorithms, times taken without them.");
-  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+  add_training_notes(report, judge);
 }
 
 }  // namespace

@@ -8,6 +8,13 @@
 
 namespace spillway::bench {
 
+/// What their readers should know. `judge`: whether figures are held against what is wanted.
+inline void add_training_notes(Report& report, bool judge) {
+  report.notes.emplace_back(
+      "Gradients are compared under deterministic algorithms, times taken without them.");
+  if (!judge) report.notes.emplace_back("Not judged: a small model, or no GPU.");
+}
+
 /// `Options` are those of the benchmark; the names are as in Program.
 template <typename Options>
 [[nodiscard]] int run_training_program(const std::string& bench, const std::string& question,

@@ -2,23 +2,10 @@
 """`spillway train` of models with experts, as a user runs it: on one rank, and spread over ranks under mpirun."""
 
 import json
-import os
-import re
-import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
-from program import BIN
+from ranks import RanksTest
 
-MPIRUN = os.environ.get("SPILLWAY_MPIEXEC", "mpirun")
-ENVIRONMENT = {
-    **os.environ,
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-}
 SMALL = ["--layers", "4", "--hidden", "32", "--tokens", "64", "--steps", "3"]
 RULES = """
 [[rule]]
@@ -37,27 +24,9 @@ def settings(table, **values):
 EXPERTS = settings("model", experts=4, expert_ffn=48, shared_expert_ffn=32, z_loss=0.001) + settings("train", micro_batches=2)
 
 
-class Experts(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class Experts(RanksTest):
     def train(self, ranks, *words):
-        program = [str(BIN / "spillway"), "train", *SMALL, *map(str, words)]
-        if ranks > 1:
-            program = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program]
-        return subprocess.run(program, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
-
-    def ok(self, ranks, *words):
-        result = self.train(ranks, *words)
-        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
-        return result.stdout
-
-    def digest(self, ranks, *words):
-        found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
-        self.assertIsNotNone(found)
-        return found.group()
+        return super().train(ranks, *SMALL, *words)
 
     def test_keep_their_bits_under_rules_on_data_expert_and_pipeline_ranks(self):
         rules = self.folder / "rules.toml"

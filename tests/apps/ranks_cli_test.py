@@ -7,31 +7,14 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
 from program import BIN
+from ranks import ENVIRONMENT, RanksTest, command, parallel
 
-MPIRUN = os.environ.get("SPILLWAY_MPIEXEC", "mpirun")
-ENVIRONMENT = {
-    **os.environ,
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-}
 SMALL = ["--layers", "4", "--hidden", "64", "--tokens", "128", "--steps", "4", "--dropout", "0.1"]
-
-
-def command(ranks, *words):
-    program = [str(BIN / "spillway"), "train", *map(str, words)]
-    return program if ranks == 1 else [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program]
-
-
-def parallel(**sizes):
-    return [word for name, size in sizes.items() for word in ("--set", f"parallel.{name}={size}")]
 
 
 def children_of(pid):
@@ -56,25 +39,7 @@ def is_running(pid):
         return False
 
 
-class Ranks(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def train(self, ranks, *words):
-        return subprocess.run(command(ranks, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
-
-    def ok(self, ranks, *words):
-        result = self.train(ranks, *words)
-        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
-        return result.stdout
-
-    def digest(self, ranks, *words):
-        found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
-        self.assertIsNotNone(found)
-        return found.group()
-
+class Ranks(RanksTest):
     def test_give_the_same_digest_on_every_layout_of_stages(self):
         wanted = self.digest(1, *SMALL, "--plain")
         self.assertEqual(self.digest(1, *SMALL), wanted)

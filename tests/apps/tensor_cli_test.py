@@ -2,13 +2,9 @@
 """`spillway train` with ranks that share each matrix: bits, checkpoints of whole tensors, and what cannot be."""
 
 import json
-import re
-import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
-from ranks_cli_test import ENVIRONMENT, command, parallel
+from ranks import RanksTest, parallel
 
 SMALL = ["--layers", "2", "--hidden", "64", "--heads", "4", "--tokens", "64", "--steps", "3", "--set", "model.ffn=128"]
 RECOMPUTE = """
@@ -23,25 +19,7 @@ action = "recompute"
 """
 
 
-class TensorRanks(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def train(self, ranks, *words):
-        return subprocess.run(command(ranks, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
-
-    def ok(self, ranks, *words):
-        result = self.train(ranks, *words)
-        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
-        return result.stdout
-
-    def digest(self, ranks, *words):
-        found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
-        self.assertIsNotNone(found)
-        return found.group()
-
+class TensorRanks(RanksTest):
     def rules(self, text):
         file = self.folder / "rules.toml"
         file.write_text(text, encoding="utf-8")
