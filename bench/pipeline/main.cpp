@@ -36,10 +36,12 @@ constexpr const char* kQuestion =
 constexpr int kStages = 4;
 constexpr double kMostRatio = 1.02;
 constexpr double kLeastReduction = 99.5;  // Percent.
-/// One with rules records, proves its plan, and times a step.
+/// A session with rules records, proves its plan, and times a step.
 constexpr int kWarmUp = 5;
-/// A session with a budget records, then proves a plan and times a step, at most four times.
-constexpr int kSettling = 10;
+/// One with a budget records, then proves a plan and times a step, at most four times;
+constexpr int kMostSettling = 12;
+/// after so many steps with the same plan it will not make another one.
+constexpr int kSettled = 3;
 
 struct Options {
   bool small = false;
@@ -125,10 +127,22 @@ SessionOptions by_budget(SessionOptions options, const std::string& text) {
   return options;
 }
 
-Outcome measure(LoneStage& stage, SessionOptions given, int settling, int repeats) {
+void settle(LoneStage& stage, Session& session) {
+  std::uint64_t plans = 0;
+  int same = 0;
+  for (int i = 0; i < kMostSettling && (i < kWarmUp || same < kSettled); ++i) {
+    (void)stage.step(&session);
+    const SessionReport report = session.report();
+    const std::uint64_t made = report.budget ? report.budget->plans : 1;
+    same = made == plans && made > 0 ? same + 1 : 0;
+    plans = made;
+  }
+}
+
+Outcome measure(LoneStage& stage, SessionOptions given, int repeats) {
   Session session(std::move(given));
   session.register_model(stage.model());
-  for (int i = 0; i < settling; ++i) (void)stage.step(&session);
+  settle(stage, session);
   Outcome outcome;
   for (int i = 0; i < repeats; ++i) {
     const app::MeasuredStep base = stage.step(nullptr);
@@ -262,19 +276,22 @@ void measure_all(const Options& options, Report& report) {
   report.side_by_side = empty_table();
   for (const Case& each : cases) {
     LoneStage stage(each.shape, each.rank);
-    const auto run = [&](const std::string& plan, const char* id, SessionOptions given,
-                         int settling) {
+    const auto run = [&](const std::string& plan, const char* id, SessionOptions given) {
       const std::string text =
           each.text + ", rank " + std::to_string(each.rank.stage) + ", " + plan;
       std::cerr << "measuring: " << text << " ...\n";
-      const Outcome outcome = measure(stage, std::move(given), settling, options.repeats);
+      const Outcome outcome = measure(stage, std::move(given), options.repeats);
+      std::cerr << "  " << app::fixed(app::spread_of(outcome.ratios).median, 3) << "x, peak "
+                << app::fixed(in_gib(outcome.peak), 3) << " of "
+                << app::fixed(in_gib(outcome.unaided), 3) << " GiB, R "
+                << app::fixed(reduction_of(outcome), 1) << " %\n";
       const bool rules = !outcome.report.budget;
       add_figures(report, "pipeline." + each.id + "." + id, text, outcome, judge, rules);
       add_line(*report.side_by_side, each, plan, outcome);
     };
     const SessionOptions given = options_for(device, !judge);
-    run("core_attn, attn_proj offloaded", "rules", by_rules(given, options.window), kWarmUp);
-    run("budget " + options.budget, "budget", by_budget(given, options.budget), kSettling);
+    run("core_attn, attn_proj offloaded", "rules", by_rules(given, options.window));
+    run("budget " + options.budget, "budget", by_budget(given, options.budget));
   }
   report.notes.emplace_back(
       "One process, neighbours made up: no waits for other ranks, in which copies could hide.");
