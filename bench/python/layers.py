@@ -38,7 +38,8 @@ import spillway  # noqa: E402
 
 QUESTION = __doc__.splitlines()[0].removeprefix("Question: ")
 QUESTION = QUESTION[0].upper() + QUESTION[1:]
-WARM_UP = 3
+WARM_UP = 5  # A session with rules records, proves its plan, and times a step.
+SETTLING = 10  # One with a budget plans up to four times.
 GIB = 2**30
 
 
@@ -55,12 +56,11 @@ class Shape:
     small_operators: int = 2000
     least: str = "1 MiB"  # Smaller buffers stay.
     most: str = "128 MiB"  # Larger buffers are those of the MLP.
-    window: str = "1 GiB"  # What may be on its way, out and back.
     # And the step time over that without a session, at most: 2 % more than what is wanted in bench/budget.
     budgets: tuple[tuple[str, float], ...] = (("14.4 GiB", 1.03), ("8 GiB", 1.05), ("3 GiB", 1.13))
 
 
-SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "512 KiB", "1 MiB", (("60 %", 2.0),))
+SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32, 300, "64 KiB", "512 KiB", (("60 %", 2.0),))
 
 
 @dataclasses.dataclass
@@ -238,7 +238,6 @@ class Outcome:
 def run(bench: Bench, row: Row, explain: bool) -> Outcome:
     """Steps without and with the row's session take turns, so that whatever drifts drifts under both."""
     prepare = "24 GiB" if bench.device.type == "cuda" else 0
-    windows = {"in_flight": bench.shape.window, "ahead": bench.shape.window}
     session = spillway.Session(
         bench.model,
         rules=row.rules,
@@ -246,15 +245,15 @@ def run(bench: Bench, row: Row, explain: bool) -> Outcome:
         plan_in_background=False,
         device=bench.device,
         prepare=prepare,
-        **windows,
     )
     bench.step(None)
     base, steps, peak, first = [], [], 0.0, 0.0
-    for i in range(WARM_UP + bench.repeats):
+    warm_up = WARM_UP if row.budget is None else SETTLING
+    for i in range(warm_up + bench.repeats):
         without, with_session = bench.step(None), bench.step(session)
         if i == 0:
             first = with_session.milliseconds / without.milliseconds
-        if i >= WARM_UP:
+        if i >= warm_up:
             base.append(without.milliseconds)
             steps.append(with_session.milliseconds)
             peak = max(peak, with_session.peak)
@@ -389,6 +388,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="a small model, also on the CPU: seconds, not judged")
     parser.add_argument("--explain", action="store_true", help="print the plan of every row")
     parser.add_argument("--repeats", type=int, default=7, help="timed steps of each row (7)")
+    parser.add_argument("--row", action="append", help="measure this row only, by its name in JSON; may be given again")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     parser.add_argument("--markdown", type=Path, help="write the table as Markdown")
     parser.add_argument("--commit", default="", help="commit to name in the results (default: ask git)")
@@ -411,9 +411,13 @@ def main() -> int:
     host_cost = host_cost_figure(shape, device, options.repeats, judged)
     bench = Bench(shape, device, options.repeats)
     first_steps = []
-    for row in rows(shape):
+    known = {row.id: row for row in rows(shape)}
+    if unknown := set(options.row or []) - set(known):
+        parser.error(f"--row: there is no {', '.join(sorted(unknown))}, only {', '.join(known)}")
+    for row in [known[name] for name in options.row or known]:
         print(f"measuring: {row.text} ...", file=sys.stderr)
         outcome = run(bench, row, options.explain)
+        print(f"  {Value('', '', 0, outcome.ratios).median:.3f}x, {outcome.peak:.2f} GiB", file=sys.stderr)
         first_steps.append(outcome.first_step)
         report.figures.append(row_figure(row, outcome, judged))
         peak = peak_figure(row, outcome, judged)
