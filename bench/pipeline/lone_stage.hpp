@@ -34,6 +34,7 @@ class LoneStage {
   [[nodiscard]] int count_different(Session& session);
 
   [[nodiscard]] const PipelineLayer& model() const noexcept { return model_; }
+  [[nodiscard]] PassSchedule schedule() const { return passes_of(actions_); }
 
  private:
   using Key = std::pair<int, int>;  // Chunk, micro-batch.
