@@ -39,6 +39,7 @@ PipelineLayerOptions layer_options(const TrainConfig& config, at::Device device)
       segmentation_method(config.parallel.segmentation, model_layers(config.model, device));
   options.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
   options.recompute_offload = config.parallel.recompute_offload;
+  options.recompute_partition = config.parallel.recompute_partition;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.device = device;
   return options;
@@ -69,6 +70,9 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
       groups_(make_pipeline_groups(world, topology_, *model_)),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
+  if (topology_.size(Axis::kTensor) > 1) {
+    shards_ = shard_group(world.group("shard", topology_.partition(Axis::kTensor)));
+  }
   std::vector<NamedTensor> parameters;
   for (const StageParameter& parameter : model_->stage_parameters()) {
     parameters.push_back({parameter.name, parameter.value});

@@ -14,6 +14,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/schedule.hpp"
+#include "spillway/plan/shard.hpp"
 
 namespace spillway {
 
@@ -22,6 +23,7 @@ struct SimulatedWaits {
   std::int64_t release_ns = 0;
   std::int64_t reload_ns = 0;
   std::int64_t in_place_ns = 0;
+  std::int64_t gather_ns = 0;
 
   bool operator==(const SimulatedWaits&) const = default;
 };
@@ -88,6 +90,7 @@ struct Simulation {
   Bytes host_peak;
   Bytes bytes_out;
   Bytes bytes_back;
+  Bytes bytes_gathered;  ///< Of whole buffers, this rank's part included.
   // Empty unless asked for.
   std::vector<SimulatedSpan> spans;
   std::vector<SimulatedTransfer> transfers;  ///< In the order of their copies out.
@@ -99,6 +102,7 @@ struct SimulateOptions {
   PassSchedule schedule;  ///< Empty: one_pass().
   bool trace = false;     ///< Fill in `spans`, `transfers` and `memory`.
   Limits windows;         ///< Used where the plan has neither allowances nor limits.
+  ShardModel shard = {};  ///< The ranks that share what the plan shards.
 };
 
 /// Takes time in proportion to the moments, buffers and copies of the step.
