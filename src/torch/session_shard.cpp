@@ -24,6 +24,13 @@ bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
   return true;
 }
 
+/// How far a pass has come: the same on all ranks that do the same.
+std::uint64_t place_of(const Pass& pass) {
+  return word_of({static_cast<std::uint64_t>(pass.number),
+                  static_cast<std::uint64_t>(pass.key.chunk),
+                  static_cast<std::uint64_t>(pass.next_call - pass.call_shift)});
+}
+
 }  // namespace
 
 void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
@@ -110,9 +117,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
     const std::size_t size = std::min(shard->part_bytes, buffer->bytes - begin);
     bytes_of(shard->part, 0, size).copy_(bytes_of(buffer->storage, begin, size));
   }
-  shard->answer =
-      ask(word_of({static_cast<std::uint64_t>(pass.number), static_cast<std::uint64_t>(id)}),
-          buffer->bytes);
+  shard->answer = ask(word_of({place_of(pass), static_cast<std::uint64_t>(id)}), buffer->bytes);
   if (buffer->staying > 0) set_staying(*buffer, shard->part_bytes);
   buffer->shard = shard;
   pass.asked.push_back(std::move(shard));
@@ -131,6 +136,7 @@ void SessionCore::answer_shards(Pass& pass, std::size_t unanswered) {
 }
 
 void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<Shard>& shard) {
+  const CallRecorder::Pause pause;  // Who reads words may run operators.
   const bool agreed = all_same(shard->answer->read(), sharding_.group->size());
   shard->answer.reset();
   BufferRef buffer = shard->buffer.lock();
@@ -187,11 +193,9 @@ void SessionCore::stop_sharding(Pass& pass) {
 void SessionCore::close_forward() {
   const std::shared_ptr<Pass> pass = std::exchange(sharding_.open, nullptr);
   if (pass == nullptr) return;
-  const std::uint64_t came_to = pass->diverged
-                                    ? 0
-                                    : word_of({static_cast<std::uint64_t>(pass->number),
-                                               static_cast<std::uint64_t>(pass->key.chunk),
-                                               pass->next_site, pass->shards_asked});
+  const CallRecorder::Pause pause;
+  const std::uint64_t came_to =
+      pass->diverged ? 0 : word_of({place_of(*pass), pass->next_site, pass->shards_asked});
   stop_sharding(*pass);
   const std::unique_ptr<ShardGroup::Words> answer = ask(came_to, pass->next_site);
   answer_shards(*pass, 0);

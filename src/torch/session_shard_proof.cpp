@@ -28,6 +28,7 @@ std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>
 }  // namespace
 
 void SessionCore::finish_shard_proof() {
+  const CallRecorder::Pause pause;
   const auto& digests = sharding_.digests;
   std::uint64_t which = 0;
   for (const auto& [key, digest] : digests) {
@@ -42,7 +43,6 @@ void SessionCore::finish_shard_proof() {
   }
   sharding_.proved = true;
   if (digests.empty()) return;
-  const CallRecorder::Pause pause;
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> numbers;
   for (const auto& [key, digest] : digests) numbers.push_back(digest);

@@ -65,7 +65,8 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  if (recording_ || recomputes || budgeting_.timing || traces) {
+  // Ranks compare how many operators ran: sizes alone would not tell one buffer from another.
+  if (recording_ || recomputes || sharding_.on || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);

@@ -83,10 +83,10 @@ TEST_P(ShardRules, GiveTheSameBits) {
 TEST_P(ShardRules, GiveTheSameBitsWithPassesInFlight) {
   Session session(options_for(GetParam()));
   session.set_shard_group(everyone());
-  const auto step = [](TinyModel& model, Step* step, int i) {
+  const auto in_flight = [](TinyModel& model, Step* step, int i) {
     return testing::in_flight_step(model, step, i, 3);
   };
-  EXPECT_EQ(difference(odd_sizes(), session, 5, step), 0);
+  EXPECT_EQ(difference(odd_sizes(), session, 5, in_flight), 0);
   expect_in_parts(session.report());
   EXPECT_THAT(session.report().fallbacks, IsEmpty());
 }
@@ -225,7 +225,7 @@ TEST_P(ShardFallback, OfOnePassInFlightLeavesTheOthersRight) {
   expect_in_parts(session.report());
 }
 
-INSTANTIATE_TEST_SUITE_P(, ShardFallback, ::testing::Values(kKept, kOffloaded, kPaddle));
+INSTANTIATE_TEST_SUITE_P(, ShardFallback, ::testing::Values(kKept, kOffloaded));
 
 /// From `layer` on every rank computes something else.
 Tower::Between other_values_from(int layer) {
