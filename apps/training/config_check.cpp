@@ -130,6 +130,10 @@ class Check {
       refuse({"parallel.recompute_offload", "parallel.recompute_interval"},
              "nothing is recomputed, so there are no inputs to offload");
     }
+    if (parallel.recompute_partition && parallel.recompute_interval == 0) {
+      refuse({"parallel.recompute_partition", "parallel.recompute_interval"},
+             "nothing is recomputed, so there are no inputs to cut into parts");
+    }
   }
 
   void tensor() const {

@@ -163,6 +163,8 @@ class StepEventsReader {
         return "wait for a copy back";
       case WaitCause::kInPlace:
         return "wait for a copy out of what was used in place";
+      case WaitCause::kGather:
+        return "wait for other ranks";
     }
     return "";
   }
