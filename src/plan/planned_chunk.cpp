@@ -99,10 +99,7 @@ void add_events(PlannedChunk& chunk) {
 
 void add_reload_order(PlannedChunk& chunk) {
   std::vector<bool> queued(chunk.items.size());
-  chunk.gather_place.assign(chunk.items.size(), 0);
-  int gathers = 0;
   const auto queue = [&](int id) {
-    if (chunk.gather_place[place(id)] == 0) chunk.gather_place[place(id)] = ++gathers;
     const PlannedItem& item = chunk.items[place(id)];
     if (item.action != ActionKind::kOffload || item.part > 0 || queued[place(id)]) return;
     queued[place(id)] = true;
@@ -185,6 +182,7 @@ PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
   add_needs(chunk);
   add_events(chunk);
   add_reload_order(chunk);
+  chunk.gathers = gather_order(plan);
   add_what_stays(chunk);
   return chunk;
 }

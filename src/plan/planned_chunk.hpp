@@ -9,6 +9,7 @@
 #include "plan/pass_model.hpp"
 #include "plan/replay_jobs.hpp"
 #include "spillway/plan/plan.hpp"
+#include "spillway/plan/shard.hpp"
 
 namespace spillway {
 
@@ -48,7 +49,7 @@ struct PlannedChunk {
   std::vector<ItemEvent> events;  ///< In order.
   std::vector<int> first_event;   ///< By moment, and one more.
   std::vector<int> reload_order;  ///< Offloaded items, each once, as a session queues them.
-  std::vector<int> gather_place;  ///< By item: its place in the order of gathers.
+  GatherOrder gathers;            ///< By item.
   /// Bytes of others that stay while other passes run between forward and backward,
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.

@@ -26,7 +26,7 @@ Profile with_slower_link(const Profile& profile) {
   return slower;
 }
 
-/// Of one layer, the most that the plan sends away, and the most that it brings back.
+/// Of one layer, the most that the plan sends away, and the most that it brings back by copies alone.
 struct LayerBytes {
   Bytes out;
   Bytes back;
@@ -42,7 +42,7 @@ LayerBytes of_a_layer(const Profile& profile, const Plan& plan, int ranks) {
       const bool offloads = action.kind == ActionKind::kOffload;
       LayerBytes& sum = by_layer[layer];
       if (offloads) sum.out += shards ? Bytes(part_of(bytes.count(), ranks)) : bytes;
-      if (offloads || shards) sum.back += bytes;
+      if (offloads && !shards) sum.back += bytes;
       most.out = std::max(most.out, sum.out);
       most.back = std::max(most.back, sum.back);
       most.shards = most.shards || shards;
@@ -96,7 +96,7 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   Limits windows;
   windows.in_flight = std::min(kLargest, layer.out);
   windows.ahead = std::min(kLargest, layer.back);
-  if (*windows.ahead == Bytes(0)) return;
+  if (*windows.in_flight == Bytes(0) && !layer.shards) return;
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {
     const Profile slower = with_slower_link(profile);

@@ -224,10 +224,14 @@ class StepWalk {
   void start_shard(ItemRef what);
   void cut(int pass, std::size_t unanswered);
   void offload_part(ItemRef what);
+  void release_part(ItemRef what);
+  void release_parts_of_others();
   void close_forward();
   void bring_whole(ItemRef what);
   void gather_ahead();
   void begin_some_gathers(int pass, std::int64_t& ahead);
+  void begin_first_gather(int pass);
+  void begin_due_gathers(ItemRef what);
   void begin_gather(int pass);
   void end_gather(ItemRef what);
   void free_part(ItemRef what);

@@ -19,6 +19,8 @@ void StepWalk::begin_backward() {
     if (staying > 0) found_tails_[place(now_.pass)] = pass.offloads - staying;
   }
   queue_reloads(now_.pass);
+  release_parts_of_others();
+  begin_first_gather(now_.pass);
   gather_ahead();
 }
 
@@ -55,6 +57,7 @@ void StepWalk::unpack(int unpack) {
   const bool held = chunk_of(now_).model->buffers[place(what.item)].held;
   if (!held && (!item(what).managed || item(what).entered < 0)) return;
   fetched_ = 0;
+  begin_due_gathers(what);
   if (held) {
     // It is there.
   } else if (item(what).action != ActionKind::kRecompute) {

@@ -55,13 +55,24 @@ void StepWalk::offload_part(ItemRef what) {
   while (part_window_bytes_ > limits_.parts_in_flight) {
     const ItemRef oldest = part_window_.front();
     part_window_.pop_front();
-    if (!state(oldest).part_leaves) continue;
-    state(oldest).part_leaves = false;
-    part_window_bytes_ -= item(oldest).part;
-    state(oldest).released = true;
-    listener_.releases(now_, oldest);
-    state(oldest).part_here = false;
-    ledger_ -= item(oldest).part;
+    if (state(oldest).part_leaves) release_part(oldest);
+  }
+}
+
+void StepWalk::release_part(ItemRef what) {
+  state(what).part_leaves = false;
+  part_window_bytes_ -= item(what).part;
+  state(what).released = true;
+  listener_.releases(now_, what);
+  state(what).part_here = false;
+  ledger_ -= item(what).part;
+}
+
+void StepWalk::release_parts_of_others() {
+  // The newest first, as sessions do.
+  for (std::size_t i = part_window_.size(); i-- > 0;) {
+    const ItemRef what = part_window_[i];
+    if (what.pass != now_.pass && state(what).part_leaves) release_part(what);
   }
 }
 
@@ -69,7 +80,7 @@ void StepWalk::close_forward() {
   if (open_ < 0) return;
   cut(open_, 0);
   Pass& pass = passes_[place(open_)];
-  const std::vector<int>& places = chunk_of(pass).gather_place;
+  const std::vector<int>& places = chunk_of(pass).gathers.place;
   std::sort(pass.shards.begin(), pass.shards.end(),
             [&](int a, int b) { return places[place(a)] < places[place(b)]; });
   open_ = -1;
@@ -82,6 +93,7 @@ void StepWalk::bring_whole(ItemRef what) {
   const auto number = static_cast<std::size_t>(found - pass.shards.begin());
   while (pass.gathers_begun <= number) begin_gather(what.pass);
   pass.gathers_wanted = std::max(pass.gathers_wanted, number + 1);
+  begin_due_gathers(what);
   gather_ahead();
   end_gather(what);
 }
@@ -101,10 +113,28 @@ void StepWalk::begin_some_gathers(int number, std::int64_t& ahead) {
   }
   while (pass.gathers_begun < pass.shards.size()) {
     const std::int64_t bytes = item({number, pass.shards[pass.gathers_begun]}).bytes;
-    if (ahead > 0 && ahead + bytes > limits_.gathers_ahead) return;
+    if (ahead + bytes > limits_.gathers_ahead) return;
     begin_gather(number);
     ahead += bytes;
   }
+}
+
+void StepWalk::begin_first_gather(int number) {
+  const Pass& pass = passes_[place(number)];
+  if (pass.gathers_begun == 0 && !pass.shards.empty()) begin_gather(number);
+}
+
+void StepWalk::begin_due_gathers(ItemRef what) {
+  const Pass& pass = passes_[place(what.pass)];
+  const GatherOrder& order = chunk_of(pass).gathers;
+  const int due = order.due[place(what.item)];
+  if (due == 0 || pass.shards.empty()) return;
+  while (pass.gathers_begun < pass.shards.size() &&
+         order.place[place(pass.shards[pass.gathers_begun])] <= due) {
+    begin_gather(what.pass);
+  }
+  if (place(due) <= order.place.size()) return;
+  if (const int next = next_backward(); next >= 0) begin_first_gather(next);
 }
 
 void StepWalk::begin_gather(int number) {

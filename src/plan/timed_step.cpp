@@ -106,7 +106,7 @@ void TimedStep::fetches(const StepPlace& place, ItemRef what) {
   transfer.seen.ready_ns = whole(now_ns_);
 }
 
-void TimedStep::gathers(const StepPlace& /*place*/, ItemRef what, bool away) {
+void TimedStep::gathers(const StepPlace& place, ItemRef what, bool away) {
   double begin = std::max(now_ns_, gathered_ns_);
   if (away) {
     const int group = transfer_of(what).groups[SimulatedLink::kBack];
@@ -118,6 +118,10 @@ void TimedStep::gathers(const StepPlace& /*place*/, ItemRef what, bool away) {
   const double speed = shard_.bytes_per_second;
   gathered_ns_ = begin + (speed > 0 ? others / speed * 1e9 : 0);
   gather_end_[{what.pass, what.item}] = gathered_ns_;
+  if (!trace_) return;
+  result_.spans.push_back({SimulatedStream::kGather, SimulatedWork::kGather, whole(begin),
+                           whole(gathered_ns_), step_of(what.pass, true), what.item,
+                           place.pass == what.pass ? place.moment : -1});
 }
 
 void TimedStep::has_gathered(const StepPlace& place, ItemRef what) {

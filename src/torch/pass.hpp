@@ -13,6 +13,7 @@
 #include "sharded_buffer.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
+#include "spillway/plan/shard.hpp"
 #include "spillway/transfer/ticket.hpp"
 #include "storage_pin.hpp"
 
@@ -42,7 +43,7 @@ struct ChunkLayout {
   std::vector<AnchorShape> anchors;  // By the number of the call.
   std::vector<int> reload_order;     // Offloaded buffers, each once.
   std::vector<bool> shard;           // As `action`.
-  std::vector<int> gather_place;     // As `action`: its place in the order of gathers.
+  GatherOrder gathers;               // As `action`.
   std::size_t shards = 0;            // How many are sharded.
   // Bytes that may be on the device: by site, and by place in the order of unpacks. May be empty.
   std::vector<std::size_t> forward_allowance;

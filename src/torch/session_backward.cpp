@@ -21,6 +21,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     pass.record->unpacked(buffer.id);
     watch_.unpacked(pass, buffer.id, mutex_);
   }
+  begin_due_gathers(pass, buffer.id);
   if (buffer.prove || buffer.action == ActionKind::kRecompute) {
     lock.unlock();
     return remake(buffer, window);
@@ -66,6 +67,8 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   expect_replays(pass);
   queue_reloads(pass);
+  release_parts_of_others(pass);
+  begin_first_gather(pass);
   gather_ahead(pass);
   for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
 }

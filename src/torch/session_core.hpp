@@ -205,13 +205,20 @@ class SessionCore final : public Interceptor,
   void answer_shards(Pass& pass, std::size_t unanswered);
   void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
   void offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
+  void release_part(ShardedBuffer& shard);
+  /// The parts of passes whose backward is not near: those of `pass` are used where they are.
+  void release_parts_of_others(const Pass& pass);
   void stop_sharding(Pass& pass);
   /// No rank cuts anything of the forward that ran last any more. Before every gather.
   void close_forward();
   void bring_whole(SavedBuffer& buffer);
   void gather_ahead(Pass& pass);
+  [[nodiscard]] Pass* next_to_gather() const;
+  void begin_first_gather(Pass& pass);
+  void begin_due_gathers(Pass& pass, int id);
   void begin_gather(Pass& pass);
   void end_gather(ShardedBuffer& shard);
+  void trace_gather(ShardedBuffer& shard);
   void abandon_gather(ShardedBuffer& shard) noexcept;
   void free_part(ShardedBuffer& shard);
   void leave_shard(SavedBuffer& buffer);
@@ -317,6 +324,7 @@ class SessionCore final : public Interceptor,
     explicit Sharding(Bytes limit) : window(limit) {}
 
     std::shared_ptr<ShardGroup> group;
+    double speed = 0;  // Of gathers, in bytes a second: the same number on all ranks.
     std::uint64_t digest =
         0;                    // Of what all ranks' plans must have in common; 0: it shards nothing.
     std::uint64_t ahead = 0;  // In this step: so many bytes are gathered ahead, on all ranks.

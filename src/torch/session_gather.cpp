@@ -20,6 +20,7 @@ void SessionCore::bring_whole(SavedBuffer& buffer) {
   if (pass.gathers_begun <= place) ++step_.shard.late_gathers;
   while (pass.gathers_begun <= place) begin_gather(pass);
   pass.gathers_wanted = std::max(pass.gathers_wanted, place + 1);
+  begin_due_gathers(pass, buffer.id);
   gather_ahead(pass);
   end_gather(*shard);
   buffer.storage = std::exchange(shard->whole, c10::Storage());
@@ -32,7 +33,7 @@ void SessionCore::gather_ahead(Pass& pass) {
     for (std::size_t i = of.gathers_wanted; i < of.gathers_begun; ++i) ahead += of.shards[i]->bytes;
     while (of.gathers_begun < of.shards.size()) {
       const std::size_t bytes = of.shards[of.gathers_begun]->bytes;
-      if (ahead > 0 && ahead + bytes > sharding_.ahead) return false;
+      if (ahead + bytes > sharding_.ahead) return false;
       close_forward();
       begin_gather(of);
       ahead += bytes;
@@ -40,13 +41,37 @@ void SessionCore::gather_ahead(Pass& pass) {
     return true;
   };
   if (!begin_some(pass)) return;
+  if (Pass* const next = next_to_gather()) (void)begin_some(*next);
+}
+
+Pass* SessionCore::next_to_gather() const {
   const std::optional<PassKey> next = next_backward();
-  if (!next) return;
-  for (const auto& other : passes_) {
-    if (other->key == *next && !other->backward_begun && other != sharding_.open) {
-      (void)begin_some(*other);
-    }
+  if (!next) return nullptr;
+  for (const auto& pass : passes_) {
+    if (pass->key == *next && !pass->backward_begun && pass != sharding_.open) return pass.get();
   }
+  return nullptr;
+}
+
+void SessionCore::begin_first_gather(Pass& pass) {
+  if (pass.gathers_begun > 0 || pass.shards.empty()) return;
+  close_forward();
+  begin_gather(pass);
+}
+
+void SessionCore::begin_due_gathers(Pass& pass, int id) {
+  if (id < 0 || pass.shards.empty()) return;
+  const GatherOrder& order = pass.layout->gathers;
+  const int due = order.due[static_cast<std::size_t>(id)];
+  if (due == 0) return;
+  while (pass.gathers_begun < pass.shards.size()) {
+    const auto next = static_cast<std::size_t>(pass.shards[pass.gathers_begun]->id);
+    if (order.place[next] > due) break;
+    close_forward();
+    begin_gather(pass);
+  }
+  if (static_cast<std::size_t>(due) <= order.place.size()) return;
+  if (Pass* const next = next_to_gather()) begin_first_gather(*next);
 }
 
 void SessionCore::begin_gather(Pass& pass) {
@@ -69,6 +94,7 @@ void SessionCore::begin_gather(Pass& pass) {
       engine_->ready(shard.ticket, side);
       device_->catch_up(side);
     }
+    shard.begun = mark_if_traced();
     const CallRecorder::Pause pause;
     const at::NoGradGuard no_gradients;
     shard.gather = shard.group->gather(bytes_of(shard.whole), bytes_of(shard.part));
@@ -86,10 +112,18 @@ void SessionCore::end_gather(ShardedBuffer& shard) {
     const CallRecorder::Pause pause;
     shard.gather->wait();
   });
+  trace_gather(shard);
   shard.gather.reset();
   shard.whole.set_nbytes(shard.bytes);  // Without what fills up the last parts.
   shard.state = ShardState::kWhole;
   free_part(shard);
+}
+
+void SessionCore::trace_gather(ShardedBuffer& shard) {
+  std::optional<TimeMark> begun = std::exchange(shard.begun, std::nullopt);
+  std::optional<TimeMark> end = begun ? mark_if_traced() : std::nullopt;
+  if (!end || tracing_ == nullptr) return;
+  tracing_->gathered(shard.pass, shard.id, shard.bytes, std::move(*begun), std::move(*end));
 }
 
 void SessionCore::abandon_gather(ShardedBuffer& shard) noexcept {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "gather_speed.hpp"
 #include "session_core.hpp"
 #include "shard_digest.hpp"
 #include "spillway/core/error.hpp"
@@ -37,6 +38,10 @@ void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
   if (in_step_) throw InvalidArgument("shard_group", "a step is under way; end it first");
   sharding_.group = std::move(group);
   sharding_.proved = false;
+  sharding_.speed = 0;
+  if (sharding_.group != nullptr && sharding_.group->size() > 1) {
+    sharding_.speed = gather_speed(*sharding_.group, device_->torch_device());
+  }
 }
 
 void SessionCore::agree_on_sharding(bool proves) {
@@ -109,6 +114,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   shard->buffer = buffer;
   shard->group = sharding_.group;
   shard->id = id;
+  shard->pass = pass.number;
   shard->bytes = buffer->bytes;
   shard->part_bytes = part_of(buffer->bytes, group.size());
   shard->offload = buffer->action == ActionKind::kOffload;
@@ -174,17 +180,23 @@ void SessionCore::offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   step_.bytes_out += Bytes(shard->part_bytes);
   if (tracing_ != nullptr) tracing_->copied_out(pass, shard->id, shard->ticket.id());
   sharding_.window.push(shard, Bytes(shard->part_bytes));
-  while (const auto due = sharding_.window.pop_overdue()) {
-    ShardedBuffer& oldest = **due;
-    oldest.in_window = false;
-    clock_.works();
-    waits_.time(WaitCause::kRelease, *oldest.stream, [&] {
-      engine_->release(oldest.ticket, *oldest.stream);
-      device_->catch_up(*oldest.stream);
-    });
-    mutex_.free_outside(std::exchange(oldest.part, c10::Storage()));
-    let_go(oldest.part_bytes);
-  }
+  while (const auto due = sharding_.window.pop_overdue()) release_part(**due);
+}
+
+void SessionCore::release_part(ShardedBuffer& shard) {
+  shard.in_window = false;
+  clock_.works();
+  waits_.time(WaitCause::kRelease, *shard.stream, [&] {
+    engine_->release(shard.ticket, *shard.stream);
+    device_->catch_up(*shard.stream);
+  });
+  mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
+  let_go(shard.part_bytes);
+}
+
+void SessionCore::release_parts_of_others(const Pass& pass) {
+  const auto other = [&](const auto& each) { return each->pass != pass.number; };
+  while (const auto found = sharding_.window.take(other)) release_part(**found);
 }
 
 void SessionCore::stop_sharding(Pass& pass) {
@@ -203,8 +215,8 @@ void SessionCore::close_forward() {
   const std::unique_ptr<ShardGroup::Words> answer = ask({came_to, pass->next_site});
   answer_shards(*pass, 0);
   std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
-    return pass->layout->gather_place[static_cast<std::size_t>(a->id)] <
-           pass->layout->gather_place[static_cast<std::size_t>(b->id)];
+    return pass->layout->gathers.place[static_cast<std::size_t>(a->id)] <
+           pass->layout->gathers.place[static_cast<std::size_t>(b->id)];
   });
   if (all_same(answer->read(), sharding_.group->size())) return;
   // Its backward may ask for something else on each rank: no gather may depend on that.

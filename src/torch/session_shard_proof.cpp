@@ -75,7 +75,8 @@ void SessionCore::finish_shard_proof() {
 }
 
 ShardModel SessionCore::shard_model() const {
-  return {.ranks = sharding_.group != nullptr ? sharding_.group->size() : 1};
+  return {.ranks = sharding_.group != nullptr ? sharding_.group->size() : 1,
+          .bytes_per_second = sharding_.speed};
 }
 
 std::optional<ShardTotals> SessionCore::shard_report() const {

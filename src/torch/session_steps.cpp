@@ -255,13 +255,11 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->forward_allowance.push_back(bytes.count());
   for (const Bytes bytes : plan.backward_allowance)
     layout->backward_allowance.push_back(bytes.count());
-  layout->gather_place.resize(layout->action.size());
+  layout->gathers = gather_order(plan);
   for (const bool shard : layout->shard) layout->shards += shard ? 1 : 0;
   std::vector<bool> queued(layout->action.size());
-  int place_of_gather = 0;
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);
-    if (layout->gather_place[place] == 0) layout->gather_place[place] = ++place_of_gather;
     if (layout->action[place] != ActionKind::kOffload || queued[place]) return;
     queued[place] = true;
     layout->reload_order.push_back(id);

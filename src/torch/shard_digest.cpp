@@ -1,5 +1,7 @@
 #include "shard_digest.hpp"
 
+#include "spillway/plan/shard.hpp"
+
 namespace spillway {
 namespace {
 
@@ -48,6 +50,7 @@ std::uint64_t shard_digest(const Plan& plan) {
       mixer.add(anchor.action);
     }
     for (const int id : chunk.need_order) mixer.add(id);
+    for (const int due : gather_order(chunk).due) mixer.add(due);
   }
   return mixer.shards() ? mixer.word() : 0;
 }

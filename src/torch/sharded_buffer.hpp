@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include <c10/core/Storage.h>
 
 #include "spillway/core/stream.hpp"
 #include "spillway/torch/shard_group.hpp"
 #include "spillway/transfer/ticket.hpp"
+#include "torch_device.hpp"
 
 namespace spillway {
 
@@ -37,6 +39,8 @@ struct ShardedBuffer {
   bool in_window = false;
   c10::Storage whole;
   std::unique_ptr<ShardGroup::Gather> gather;
+  int pass = 0;                   // Its number,
+  std::optional<TimeMark> begun;  // and when the gather began, in a step that is traced.
 };
 
 }  // namespace spillway

@@ -105,6 +105,12 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
        "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
        "are no inputs to cut into parts"},
+      {{"parallel.tensor=2", "parallel.sequence_parallel=true", "parallel.recompute_interval=1",
+        "parallel.recompute_partition=true"},
+       "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
+       "parallel.sequence_parallel = true are impossible together: each rank has another part of "
+       "the sequence, so what enters a layer is not equal on the ranks, and parts of it would not "
+       "make up the whole of any"},
   };
   for (const Case& each : cases) {
     EXPECT_EQ(error_text<ConfigError>([&] { (void)parse_config("", "run.toml", each.overrides); }),

@@ -28,9 +28,9 @@ struct SimulatedWaits {
   bool operator==(const SimulatedWaits&) const = default;
 };
 
-enum class SimulatedStream { kCompute, kOut, kBack };
+enum class SimulatedStream { kCompute, kOut, kBack, kGather };
 
-enum class SimulatedWork { kForward, kBackward, kReplay, kWait, kCopyOut, kCopyBack };
+enum class SimulatedWork { kForward, kBackward, kReplay, kWait, kCopyOut, kCopyBack, kGather };
 
 /// Something a stream did, for traces.
 struct SimulatedSpan {
@@ -38,8 +38,9 @@ struct SimulatedSpan {
   SimulatedWork work{};
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  PassStep pass;    ///< Of a copy: that of its buffer.
-  int buffer = -1;  ///< Of copies, waits and replays; anchors count on from the buffers' ids.
+  PassStep pass;  ///< Of a copy: that of its buffer.
+  int buffer =
+      -1;  ///< Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
   int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass asked for.
 };
 
@@ -127,8 +128,8 @@ void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
 /// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would, even
 /// with a link that is a tenth slower than the profile's; where there are none, or the profile has
 /// no times, limits for such windows. A plan that shards gets limits from sizes alone, so that they
-/// are the same on all ranks: one layer's parts on their way out, one layer's whole buffers gathered
-/// ahead. A plan that has limits or allowances is left as it is.
+/// are the same on all ranks: one layer's bytes on their way out, and no further gathers ahead than
+/// gather_order() has. A plan that has limits or allowances is left as it is.
 /// Errors: as simulate().
 void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {},
                  const ShardModel& shard = {});

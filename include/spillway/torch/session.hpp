@@ -160,7 +160,8 @@ class Session {
   /// carry out the same plan, and in each pass whether they save the same; where they do not,
   /// nothing is sharded. (docs/session.md)
   /// Order: every rank gives its session a group before the same step, and all begin and end the
-  /// same steps and passes in the same order; from then on step() waits for the others.
+  /// same steps and passes in the same order; from then on step() waits for the others. So does this
+  /// call, which measures how fast they gather.
   /// Errors: InvalidArgument within a step.
   void set_shard_group(std::shared_ptr<ShardGroup> group);
 
