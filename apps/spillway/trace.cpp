@@ -38,8 +38,8 @@ void print(const Simulation& simulation) {
   const auto line = [](const char* name, const std::string& value) {
     std::cout << "  " << std::left << std::setw(16) << name << value << '\n';
   };
-  const std::int64_t waits =
-      simulation.waits.release_ns + simulation.waits.reload_ns + simulation.waits.in_place_ns;
+  const std::int64_t waits = simulation.waits.release_ns + simulation.waits.reload_ns +
+                             simulation.waits.in_place_ns + simulation.waits.gather_ns;
   line("step", milliseconds(simulation.step_ns));
   line("of it", milliseconds(simulation.replay_ns) + " repeat operators, " + milliseconds(waits) +
                     " wait for copies");

@@ -93,6 +93,7 @@ struct ParallelConfig {
   std::string profile;
   std::int64_t recompute_interval = 0;
   bool recompute_offload = false;
+  bool recompute_partition = false;
   double timeout = 120;
 
   bool operator==(const ParallelConfig&) const = default;

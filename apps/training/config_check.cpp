@@ -130,6 +130,16 @@ class Check {
       refuse({"parallel.recompute_offload", "parallel.recompute_interval"},
              "nothing is recomputed, so there are no inputs to offload");
     }
+    if (parallel.recompute_partition && parallel.recompute_interval == 0) {
+      refuse({"parallel.recompute_partition", "parallel.recompute_interval"},
+             "nothing is recomputed, so there are no inputs to cut into parts");
+    }
+    if (parallel.recompute_partition && parallel.sequence_parallel) {
+      refuse(
+          {"parallel.recompute_partition", "parallel.sequence_parallel"},
+          "each rank has another part of the sequence, so what enters a layer is not equal on the "
+          "ranks, and parts of it would not make up the whole of any");
+    }
   }
 
   void tensor() const {

@@ -180,6 +180,8 @@ std::vector<ConfigKey> parallel_keys() {
        "Groups of so many layers are recomputed from their inputs; 0: none"},
       {"parallel", "recompute_offload", FlagKey{of(&ParallelConfig::recompute_offload)},
        "Those inputs are offloaded"},
+      {"parallel", "recompute_partition", FlagKey{of(&ParallelConfig::recompute_partition)},
+       "Each tensor-parallel rank holds a part of those inputs"},
       {"parallel", "timeout", NumberKey{of(&ParallelConfig::timeout), 1e-3, 1e6},
        "Seconds after which a rank that does not answer ends the job"},
   };

@@ -49,6 +49,7 @@ PipelineLayerOptions layer_options(const TrainConfig& config, at::Device device,
       segmentation_method(config.parallel.segmentation, model_layers(config.model, device, tensor));
   options.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
   options.recompute_offload = config.parallel.recompute_offload;
+  options.recompute_partition = config.parallel.recompute_partition;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.device = device;
   options.tensor = tensor;
@@ -86,6 +87,9 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
       place_(topology_.coordinates(world.rank())),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
+  if (topology_.size(Axis::kTensor) > 1) {
+    shards_ = shard_group(world.group("shard", topology_.partition(Axis::kTensor)));
+  }
   // The runner has made all gradients, which stay where they are.
   optimizer_ = std::make_unique<Optimizer>(parameters(), config.optimizer);
   place_gradients();

@@ -10,6 +10,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/parallel/pipeline_runner.hpp"
+#include "spillway/parallel/shard_group.hpp"
 #include "spillway/parallel/topology.hpp"
 #include "spillway/parallel/world.hpp"
 #include "training/clip.hpp"
@@ -68,6 +69,8 @@ class TrainingJob {
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const PipelineGroups& groups() const noexcept { return groups_; }
   [[nodiscard]] const TensorRanks& tensor_ranks() const noexcept { return *tensor_ranks_; }
+  /// The tensor-parallel ranks, for the session's use alone; null for one rank.
+  [[nodiscard]] const std::shared_ptr<ShardGroup>& shards() const noexcept { return shards_; }
   [[nodiscard]] at::Device device() const noexcept { return device_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return *optimizer_; }
   /// Only with fp16.
@@ -107,6 +110,7 @@ class TrainingJob {
   PipelineGroups groups_;
   Group whole_model_;  // The ranks that have one copy of it together.
   Coordinates place_;
+  std::shared_ptr<ShardGroup> shards_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientClipper> clipper_;

@@ -26,14 +26,16 @@ Json rank_figures(int rank, const TrainingJob& job, const SessionReport& report,
     const auto found = report.actions.find(name);
     return found == report.actions.end() ? std::uint64_t{0} : found->second.bytes.count();
   };
-  const Nanoseconds waits = report.waits.release + report.waits.reload + report.waits.in_place;
+  const Nanoseconds waits =
+      report.waits.release + report.waits.reload + report.waits.in_place + report.waits.gather;
   return {{"rank", rank},
           {"data", place.data},
           {"stage", place.pipeline},
           {"tensor", place.tensor},
           {"layers", layers_of(job.model())},
-          {"kept", action("keep")},
-          {"offloaded", action("offload")},
+          {"kept", action("keep") + action("keep, sharded")},
+          {"offloaded", action("offload") + action("offload, sharded")},
+          {"sharded", action("keep, sharded") + action("offload, sharded")},
           {"recomputed", action("recompute")},
           {"wait_ms", std::chrono::duration<double, std::milli>(waits).count()},
           {"step_peak", step_peak.count()},

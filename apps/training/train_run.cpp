@@ -79,7 +79,10 @@ class TrainCommand {
       loop.writes = true;
     }
     TrainingJob job(config_, world_, device_);
-    if (session_) session_->register_model(job.model());
+    if (session_) {
+      session_->register_model(job.model());
+      if (job.shards() != nullptr) session_->set_shard_group(job.shards());
+    }
     loop.title = session_ ? "with Spillway   " : "without Spillway";
     LoopResult result = run_steps(world_, job, session_ ? &*session_ : nullptr, config_, loop);
     if (result.run.steps.empty()) {

@@ -50,6 +50,7 @@ Rules rules_for(const TrainConfig& config) {
     PaddleWords words;
     words.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
     words.recompute_offload = config.parallel.recompute_offload;
+    words.recompute_partition = config.parallel.recompute_partition;
     Rules rules;
     rules.words = words;
     return rules;

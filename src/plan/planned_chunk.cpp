@@ -3,12 +3,20 @@
 #include <algorithm>
 #include <tuple>
 
+#include "spillway/plan/shard.hpp"
+
 namespace spillway {
 namespace {
 
 std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
-void add_buffers(PlannedChunk& chunk) {
+void shard(PlannedItem& item, const Action& action, int ranks) {
+  if (!action.shard || ranks < 2 || item.bytes == 0) return;
+  item.part = static_cast<std::int64_t>(part_of(static_cast<std::uint64_t>(item.bytes), ranks));
+  item.whole = item.part * ranks;
+}
+
+void add_buffers(PlannedChunk& chunk, int ranks) {
   for (std::size_t i = 0; i < chunk.model->buffers.size(); ++i) {
     const BufferLife& life = chunk.model->buffers[i];
     PlannedItem item;
@@ -22,6 +30,7 @@ void add_buffers(PlannedChunk& chunk) {
     item.given_up = chunk.replays.given_up[i];
     item.dropped = life.dropped;
     item.gone = chunk.replays.held_until[i];
+    if (life.movable) shard(item, chunk.plan->decisions[i].action, ranks);
     chunk.items.push_back(item);
   }
 }
@@ -33,7 +42,7 @@ int let_go_after(const PlannedChunk& chunk, int last_read) {
   return calls_next ? last_read + 1 : last_read;
 }
 
-void add_anchors(PlannedChunk& chunk) {
+void add_anchors(PlannedChunk& chunk, int ranks) {
   const std::size_t buffers = chunk.model->buffers.size();
   for (std::size_t i = 0; i < chunk.plan->anchors.size(); ++i) {
     const Anchor& anchor = chunk.plan->anchors[i];
@@ -48,6 +57,7 @@ void add_anchors(PlannedChunk& chunk) {
     item.model_until = let_go_after(chunk, chunk.model->last_read[value]);
     item.gone = chunk.replays.held_until[buffers + i];
     item.dropped = item.gone;
+    if (call.no_replay != kCollective) shard(item, anchor.action, ranks);
     chunk.items.push_back(item);
   }
 }
@@ -90,7 +100,8 @@ void add_events(PlannedChunk& chunk) {
 void add_reload_order(PlannedChunk& chunk) {
   std::vector<bool> queued(chunk.items.size());
   const auto queue = [&](int id) {
-    if (chunk.items[place(id)].action != ActionKind::kOffload || queued[place(id)]) return;
+    const PlannedItem& item = chunk.items[place(id)];
+    if (item.action != ActionKind::kOffload || item.part > 0 || queued[place(id)]) return;
     queued[place(id)] = true;
     chunk.reload_order.push_back(id);
   };
@@ -161,16 +172,17 @@ void add_what_stays(PlannedChunk& chunk) {
 
 }  // namespace
 
-PlannedChunk planned(const PassModel& model, const ChunkPlan& plan) {
+PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
   PlannedChunk chunk;
   chunk.model = &model;
   chunk.replays = replays_of(model, plan);
   chunk.plan = &plan;
-  add_buffers(chunk);
-  add_anchors(chunk);
+  add_buffers(chunk, ranks);
+  add_anchors(chunk, ranks);
   add_needs(chunk);
   add_events(chunk);
   add_reload_order(chunk);
+  chunk.gathers = gather_order(plan);
   add_what_stays(chunk);
   return chunk;
 }

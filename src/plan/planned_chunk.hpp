@@ -9,6 +9,7 @@
 #include "plan/pass_model.hpp"
 #include "plan/replay_jobs.hpp"
 #include "spillway/plan/plan.hpp"
+#include "spillway/plan/shard.hpp"
 
 namespace spillway {
 
@@ -16,6 +17,8 @@ namespace spillway {
 struct PlannedItem {
   std::int64_t bytes = 0;
   ActionKind action{};
+  std::int64_t part = 0;   ///< What this rank holds of it, if it is sharded; else 0.
+  std::int64_t whole = 0;  ///< Then: what it takes once it is gathered.
   bool anchor = false;
   bool counted = false;  ///< As BufferLife says; never for anchors, as long as the model has them.
   bool managed = false;  ///< In the session's hands.
@@ -46,6 +49,7 @@ struct PlannedChunk {
   std::vector<ItemEvent> events;  ///< In order.
   std::vector<int> first_event;   ///< By moment, and one more.
   std::vector<int> reload_order;  ///< Offloaded items, each once, as a session queues them.
+  GatherOrder gathers;            ///< By item.
   /// Bytes of others that stay while other passes run between forward and backward,
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.
@@ -63,7 +67,8 @@ struct PlannedChunk {
   }
 };
 
-/// Keeps pointers to the model and to the plan. Errors: as replays_of().
-[[nodiscard]] PlannedChunk planned(const PassModel& model, const ChunkPlan& plan);
+/// Keeps pointers to the model and to the plan. `ranks`: those that share what is sharded.
+/// Errors: as replays_of().
+[[nodiscard]] PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks = 1);
 
 }  // namespace spillway

@@ -99,10 +99,11 @@ bool Evaluated::better_than(const Evaluated& other) const {
                   other.simulation.peak);
 }
 
-Evaluator::Evaluator(const Profile& profile, const Rules& rules, const PassSchedule& schedule)
+Evaluator::Evaluator(const Profile& profile, const Rules& rules, const PassSchedule& schedule,
+                     const ShardModel& shard)
     : profile_(profile),
       rules_(rules),
-      simulator_(profile, schedule),
+      simulator_(profile, schedule, shard),
       structure_(structure_digest(profile)) {
   for (const ChunkProfile& chunk : profile.chunks) {
     matchers_.emplace_back(chunk, profile.layers);
@@ -154,11 +155,12 @@ std::vector<std::int64_t> Evaluator::excess_by_slot(const Plan& plan, const Slot
 void Evaluator::walk(const Plan& plan, StepListener& listener) const {
   std::vector<PlannedChunk> chunks;
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
-    chunks.push_back(planned(simulator_.models()[i], plan.chunks[i]));
+    chunks.push_back(planned(simulator_.models()[i], plan.chunks[i], simulator_.shard().ranks));
   }
   StepLimits limits;
   limits.host = plan.limits.host ? static_cast<std::int64_t>(plan.limits.host->count())
                                  : std::numeric_limits<std::int64_t>::max() / 2;
+  limits.set_shard_windows(plan.limits);
   StepWalk(chunks, schedule(), limits, listener, {}).run();
 }
 

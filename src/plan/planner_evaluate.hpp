@@ -28,7 +28,8 @@ class Evaluator {
  public:
   /// Keeps references to the profile and the rules, which are translated.
   /// Errors: as simulate() for profile and schedule.
-  Evaluator(const Profile& profile, const Rules& rules, const PassSchedule& schedule);
+  Evaluator(const Profile& profile, const Rules& rules, const PassSchedule& schedule,
+            const ShardModel& shard = {});
 
   [[nodiscard]] const std::vector<ChunkSpace>& spaces() const { return spaces_; }
   [[nodiscard]] const PassSchedule& schedule() const { return simulator_.schedule(); }

@@ -34,7 +34,7 @@ std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()
 Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions& options)
     : profile_(profile),
       options_(options),
-      evaluator_(profile, rules, options.schedule),
+      evaluator_(profile, rules, options.schedule, options.shard),
       fine_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
             std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
       coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),

@@ -106,6 +106,7 @@ void Simulator::set_allowances(Bytes budget, Plan& plan) const {
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
   StepLimits limits;
   limits.windows = false;
+  limits.set_shard_windows(plan.limits);
   limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kLargest;
   const std::int64_t wanted = to_signed(budget);
   if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, 0, plan);

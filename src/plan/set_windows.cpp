@@ -26,15 +26,36 @@ Profile with_slower_link(const Profile& profile) {
   return slower;
 }
 
-/// The most that the plan sends away of one layer.
-Bytes offloaded_of_a_layer(const Profile& profile, const Plan& plan) {
-  Bytes most;
+/// Of one layer, the most that the plan sends away, and the most that it brings back by copies alone.
+struct LayerBytes {
+  Bytes out;
+  Bytes back;
+  bool shards = false;
+};
+
+LayerBytes of_a_layer(const Profile& profile, const Plan& plan, int ranks) {
+  LayerBytes most;
   for (std::size_t i = 0; i < profile.chunks.size(); ++i) {
-    std::map<int, Bytes> by_layer;
+    std::map<int, LayerBytes> by_layer;
+    const auto add = [&](int layer, Bytes bytes, const Action& action) {
+      const bool shards = action.shard && ranks > 1;
+      const bool offloads = action.kind == ActionKind::kOffload;
+      LayerBytes& sum = by_layer[layer];
+      if (offloads) sum.out += shards ? Bytes(part_of(bytes.count(), ranks)) : bytes;
+      if (offloads && !shards) sum.back += bytes;
+      most.out = std::max(most.out, sum.out);
+      most.back = std::max(most.back, sum.back);
+      most.shards = most.shards || shards;
+    };
+    const ChunkPlan& chunk = plan.chunks[i];
     for (const BufferProfile& buffer : profile.chunks[i].buffers) {
       const auto id = static_cast<std::size_t>(buffer.id);
-      if (plan.chunks[i].decisions[id].action.kind != ActionKind::kOffload) continue;
-      most = std::max(most, by_layer[buffer.layer] += buffer.size);
+      add(buffer.layer, buffer.size, chunk.decisions[id].action);
+    }
+    for (const Anchor& anchor : chunk.anchors) {
+      const OperatorProfile& call =
+          profile.chunks[i].operators[static_cast<std::size_t>(anchor.call)];
+      if (anchor.action.shard) add(call.layer, anchor.bytes, anchor.action);
     }
   }
   return most;
@@ -68,13 +89,16 @@ bool set_free_allowances(const Simulator& simulator, const Limits& windows, Plan
 
 }  // namespace
 
-void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule) {
+void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule,
+                 const ShardModel& shard) {
   if (has_windows(plan)) return;
+  const LayerBytes layer = of_a_layer(profile, plan, shard.ranks);
   Limits windows;
-  windows.in_flight = std::min(kLargest, offloaded_of_a_layer(profile, plan));
-  windows.ahead = windows.in_flight;
-  if (*windows.in_flight == Bytes(0)) return;
-  if (has_times(profile)) {
+  windows.in_flight = std::min(kLargest, layer.out);
+  windows.ahead = std::min(kLargest, layer.back);
+  if (*windows.in_flight == Bytes(0) && !layer.shards) return;
+  // All ranks gather in one order: no window of theirs may follow from times.
+  if (has_times(profile) && !layer.shards) {
     const Profile slower = with_slower_link(profile);
     if (set_free_allowances(Simulator(slower, schedule), windows, plan)) return;
   }

@@ -11,9 +11,6 @@
 namespace spillway {
 namespace {
 
-// As SessionOptions has them.
-constexpr Bytes kWindow{1ULL << 30U};
-
 StepLimits limits_of(const Plan& plan, const Limits& windows) {
   const auto pick = [](std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
     const Bytes bytes = first.value_or(second.value_or(last));
@@ -21,9 +18,13 @@ StepLimits limits_of(const Plan& plan, const Limits& windows) {
     return static_cast<std::int64_t>(std::min(bytes.count(), kMost));
   };
   const Bytes all(std::numeric_limits<std::uint64_t>::max());
-  return {.in_flight = pick(plan.limits.in_flight, windows.in_flight, kWindow),
-          .ahead = pick(plan.limits.ahead, windows.ahead, kWindow),
-          .host = pick(plan.limits.host, windows.host, all)};
+  StepLimits limits;
+  limits.in_flight = pick(plan.limits.in_flight, windows.in_flight, kDefaultWindow);
+  limits.ahead = pick(plan.limits.ahead, windows.ahead, kDefaultWindow);
+  limits.host = pick(plan.limits.host, windows.host, all);
+  limits.parts_in_flight = limits.in_flight;
+  limits.gathers_ahead = limits.ahead;
+  return limits;
 }
 
 void require_made_for(const Plan& plan, const Profile& profile) {
@@ -40,8 +41,8 @@ bool offloads(const std::vector<PlannedChunk>& chunks) {
 
 }  // namespace
 
-Simulator::Simulator(const Profile& profile, PassSchedule schedule)
-    : profile_(profile), schedule_(std::move(schedule)) {
+Simulator::Simulator(const Profile& profile, PassSchedule schedule, const ShardModel& shard)
+    : profile_(profile), schedule_(std::move(schedule)), shard_(shard) {
   if (schedule_.empty()) schedule_ = one_pass(profile);
   require_valid(schedule_, profile);
   for (const ChunkProfile& chunk : profile.chunks) {
@@ -53,7 +54,7 @@ std::vector<PlannedChunk> Simulator::planned_chunks(const Plan& plan) const {
   std::vector<PlannedChunk> chunks;
   chunks.reserve(models_.size());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    chunks.push_back(planned(models_[i], plan.chunks[i]));
+    chunks.push_back(planned(models_[i], plan.chunks[i], shard_.ranks));
   }
   return chunks;
 }
@@ -72,13 +73,14 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) c
     tails = step_before.tails();
     if (settled) break;
   }
-  TimedStep timed(chunks, schedule_, profile_.link, trace);
+  TimedStep timed(chunks, schedule_, profile_.link, shard_, trace);
   StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
   walk.run();
   Simulation result = std::move(timed).take();
   result.host_peak = Bytes(static_cast<std::uint64_t>(walk.host_peak()));
   result.bytes_out = Bytes(static_cast<std::uint64_t>(walk.bytes_out()));
   result.bytes_back = Bytes(static_cast<std::uint64_t>(walk.bytes_back()));
+  result.bytes_gathered = Bytes(static_cast<std::uint64_t>(walk.bytes_gathered()));
   return result;
 }
 
@@ -89,7 +91,8 @@ bool has_times(const Profile& profile) {
 
 Simulation simulate(const Profile& profile, const Plan& plan, const SimulateOptions& options) {
   require_made_for(plan, profile);
-  return Simulator(profile, options.schedule).run(plan, options.windows, options.trace);
+  return Simulator(profile, options.schedule, options.shard)
+      .run(plan, options.windows, options.trace);
 }
 
 void set_allowances(const Profile& profile, Bytes budget, Plan& plan,

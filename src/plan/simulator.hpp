@@ -14,7 +14,8 @@ class Simulator {
  public:
   /// Keeps a reference to the profile. An empty schedule: one_pass().
   /// Errors: as simulate(), but for those of plans.
-  explicit Simulator(const Profile& profile, PassSchedule schedule = {});
+  explicit Simulator(const Profile& profile, PassSchedule schedule = {},
+                     const ShardModel& shard = {});
 
   /// Precondition: the plan was made for the profile.
   /// Errors: as replays_of().
@@ -26,12 +27,14 @@ class Simulator {
 
   [[nodiscard]] const std::vector<PassModel>& models() const noexcept { return models_; }
   [[nodiscard]] const PassSchedule& schedule() const noexcept { return schedule_; }
+  [[nodiscard]] const ShardModel& shard() const noexcept { return shard_; }
 
  private:
   [[nodiscard]] std::vector<PlannedChunk> planned_chunks(const Plan& plan) const;
 
   const Profile& profile_;
   PassSchedule schedule_;
+  ShardModel shard_;
   std::vector<PassModel> models_;  // By chunk.
 };
 

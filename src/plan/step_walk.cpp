@@ -53,6 +53,8 @@ void StepWalk::run() {
       pass.chunk = parts_[passes_.size() - 1].chunk;
       pass.items.resize(chunk_of(pass).items.size());
       found_tails_.push_back(std::numeric_limits<int>::max());
+      close_forward();
+      open_ = static_cast<int>(passes_.size()) - 1;
     }
     const int number = step.backward ? find_pass(step) : static_cast<int>(passes_.size()) - 1;
     now_ = {number, parts_[place(number)].chunk, step.backward, 0};
@@ -156,7 +158,11 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
         break;
       case ItemEventKind::kAnchored:
         enter(what);
-        if (item(what).action == ActionKind::kOffload) start_offload(what);
+        if (item(what).part > 0) {
+          start_shard(what);
+        } else if (item(what).action == ActionKind::kOffload) {
+          start_offload(what);
+        }
         break;
       case ItemEventKind::kGivenUp:
         leave(what);

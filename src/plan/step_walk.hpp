@@ -48,6 +48,10 @@ class StepListener {
   virtual void copies_back(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
   /// Compute waits for the copy back.
   virtual void fetches(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// The parts of all ranks begin to come, behind the copy back of this one's if that was `away`.
+  virtual void gathers(const StepPlace& /*place*/, ItemRef /*what*/, bool /*away*/) {}
+  /// Compute waits for them.
+  virtual void has_gathered(const StepPlace& /*place*/, ItemRef /*what*/) {}
   /// Nothing waits for company any more.
   virtual void hands_over() {}
   /// A site was saved. Gives the most bytes that may be in the ledger now, if it knows better than
@@ -70,7 +74,15 @@ struct StepLimits {
   std::int64_t ahead = 0;
   std::int64_t host = 0;
   bool windows = true;  ///< False: only the listener says how much may be there.
+  /// The same for what is sharded, whatever allowances there are.
+  std::int64_t parts_in_flight = 0;
+  std::int64_t gathers_ahead = 0;
+
+  void set_shard_windows(const Limits& limits);
 };
+
+/// As SessionOptions has them.
+inline constexpr Bytes kDefaultWindow{1ULL << 30U};
 
 class StepWalk {
  public:
@@ -95,6 +107,7 @@ class StepWalk {
   [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
   [[nodiscard]] std::int64_t bytes_out() const noexcept { return bytes_out_; }
   [[nodiscard]] std::int64_t bytes_back() const noexcept { return bytes_back_; }
+  [[nodiscard]] std::int64_t bytes_gathered() const noexcept { return bytes_gathered_; }
   /// After run(): as the constructor wants them.
   [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
 
@@ -135,7 +148,12 @@ class StepWalk {
     bool ready = false;
     bool ahead = false;
     bool gone = false;
-    signed char hidden = 0;  // Times its bytes in hidden_bytes_.
+    bool cut = false;          // This rank has a part of it only,
+    bool gathering = false;    // and the others' begin to come,
+    bool whole = false;        // or it was gathered.
+    bool part_here = false;    // On the device,
+    bool part_leaves = false;  // and being copied out.
+    signed char hidden = 0;    // Times its bytes in hidden_bytes_.
   };
 
   /// Where a pass stands in the step.
@@ -158,6 +176,10 @@ class StepWalk {
     bool backward_begun = false;
     bool reloads_queued = false;
     bool ended = false;
+    std::vector<int> asked;   // Items that are cut as soon as the other ranks have answered,
+    std::vector<int> shards;  // and those that were, in the order of gathers.
+    std::size_t gathers_begun = 0;
+    std::size_t gathers_wanted = 0;
   };
 
   [[nodiscard]] ItemState& state(ItemRef what) {
@@ -199,6 +221,22 @@ class StepWalk {
   bool start_reloads(std::optional<std::int64_t> most);
   void give_up(ItemRef what);
 
+  void start_shard(ItemRef what);
+  void cut(int pass, std::size_t unanswered);
+  void offload_part(ItemRef what);
+  void release_part(ItemRef what);
+  void release_parts_of_others();
+  void close_forward();
+  void bring_whole(ItemRef what);
+  void gather_ahead();
+  void begin_some_gathers(int pass, std::int64_t& ahead);
+  void begin_first_gather(int pass);
+  void begin_due_gathers(ItemRef what);
+  void begin_gather(int pass);
+  void end_gather(ItemRef what);
+  void free_part(ItemRef what);
+  [[nodiscard]] int next_backward() const;
+
   const std::vector<PlannedChunk>& chunks_;
   const PassSchedule& schedule_;
   StepLimits limits_;
@@ -227,6 +265,10 @@ class StepWalk {
   std::int64_t host_peak_ = 0;
   std::int64_t bytes_out_ = 0;
   std::int64_t bytes_back_ = 0;
+  std::int64_t bytes_gathered_ = 0;
+  int open_ = -1;                    // The pass whose forward runs, or ran last.
+  std::deque<ItemRef> part_window_;  // Parts that are copied out; some may have been taken out.
+  std::int64_t part_window_bytes_ = 0;
 };
 
 }  // namespace spillway

@@ -10,6 +10,7 @@ std::size_t place(int index) { return static_cast<std::size_t>(index); }
 }  // namespace
 
 void StepWalk::begin_backward() {
+  close_forward();
   Pass& pass = passes_[place(now_.pass)];
   pass.backward_begun = true;
   if (place(now_.pass) + 1 == passes_.size()) {
@@ -18,6 +19,9 @@ void StepWalk::begin_backward() {
     if (staying > 0) found_tails_[place(now_.pass)] = pass.offloads - staying;
   }
   queue_reloads(now_.pass);
+  release_parts_of_others();
+  begin_first_gather(now_.pass);
+  gather_ahead();
 }
 
 void StepWalk::queue_reloads(int number) {
@@ -34,14 +38,18 @@ void StepWalk::queue_reloads(int number) {
   }
 }
 
-void StepWalk::queue_next_pass() {
+int StepWalk::next_backward() const {
   for (std::size_t step = step_ + 1; step < schedule_.size(); ++step) {
     if (!schedule_[step].backward) continue;
     const int next = find_pass(schedule_[step]);
     const bool waits = place(next) < passes_.size() && !passes_[place(next)].backward_begun;
-    if (waits) queue_reloads(next);
-    return;
+    return waits ? next : -1;
   }
+  return -1;
+}
+
+void StepWalk::queue_next_pass() {
+  if (const int next = next_backward(); next >= 0) queue_reloads(next);
 }
 
 void StepWalk::unpack(int unpack) {
@@ -49,6 +57,7 @@ void StepWalk::unpack(int unpack) {
   const bool held = chunk_of(now_).model->buffers[place(what.item)].held;
   if (!held && (!item(what).managed || item(what).entered < 0)) return;
   fetched_ = 0;
+  begin_due_gathers(what);
   if (held) {
     // It is there.
   } else if (item(what).action != ActionKind::kRecompute) {
@@ -72,6 +81,7 @@ void StepWalk::unpack(int unpack) {
 
 void StepWalk::bring_back(ItemRef what) {
   ItemState& now = state(what);
+  if (now.cut) return bring_whole(what);
   if (!now.in_ledger) {
     if (model_has(what)) {
       enter(what);
@@ -143,9 +153,15 @@ void StepWalk::give_up(ItemRef what) {
   now.gone = true;
   if (now.in_window) take_from_window(what);
   if (now.ahead) ahead_bytes_ -= item(what).bytes;
-  if (now.in_ledger) leave(what);
+  if (now.in_ledger && now.gathering) {
+    ledger_ -= item(what).whole;
+    now.in_ledger = false;
+    free_part(what);
+  } else if (now.in_ledger) {
+    leave(what);
+  }
   set_hidden(what, 0);
-  if (!now.copied) return;
+  if (!now.copied || now.cut) return;
   host_bytes_ -= item(what).bytes;
   if (!now.released && !now.reloading) listener_.gives_up(now_, what);
 }

@@ -16,7 +16,11 @@ void StepWalk::save(int site) {
   const ItemRef what{now_.pass, id};
   if (item(what).managed && item(what).entered == now_.moment) {
     enter(what);
-    if (item(what).action == ActionKind::kOffload) start_offload(what);
+    if (item(what).part > 0) {
+      start_shard(what);
+    } else if (item(what).action == ActionKind::kOffload) {
+      start_offload(what);
+    }
   }
   run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
   std::optional<std::int64_t> most = listener_.saved(*this, now_, site);

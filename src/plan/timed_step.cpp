@@ -14,10 +14,15 @@ std::int64_t whole(double ns) { return std::llround(ns); }
 }  // namespace
 
 TimedStep::TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-                     const LinkSpeed& link, bool trace)
-    : chunks_(chunks), link_(link), trace_(trace) {
+                     const LinkSpeed& link, const ShardModel& shard, bool trace)
+    : chunks_(chunks), link_(link), shard_(shard), trace_(trace) {
   for (const PassStep& step : schedule) {
-    if (!step.backward) passes_.push_back(step);
+    if (step.backward) continue;
+    passes_.push_back(step);
+    const auto chunk = std::find_if(chunks.begin(), chunks.end(), [&](const PlannedChunk& each) {
+      return each.model->chunk->chunk == step.chunk;
+    });
+    chunk_place_.push_back(static_cast<int>(chunk - chunks.begin()));
   }
   transfer_of_.resize(passes_.size());
 }
@@ -99,6 +104,28 @@ void TimedStep::fetches(const StepPlace& place, ItemRef what) {
   const double end = link_.end_of(SimulatedLink::kBack, transfer.groups[SimulatedLink::kBack]);
   wait(place, what, end, result_.waits.reload_ns);
   transfer.seen.ready_ns = whole(now_ns_);
+}
+
+void TimedStep::gathers(const StepPlace& place, ItemRef what, bool away) {
+  double begin = std::max(now_ns_, gathered_ns_);
+  if (away) {
+    const int group = transfer_of(what).groups[SimulatedLink::kBack];
+    begin = std::max(begin, link_.end_of(SimulatedLink::kBack, group));
+  }
+  const PlannedItem& item =
+      chunks_[place_in(chunk_place_[place_in(what.pass)])].items[place_in(what.item)];
+  const auto others = static_cast<double>(item.whole - item.part);
+  const double speed = shard_.bytes_per_second;
+  gathered_ns_ = begin + (speed > 0 ? others / speed * 1e9 : 0);
+  gather_end_[{what.pass, what.item}] = gathered_ns_;
+  if (!trace_) return;
+  result_.spans.push_back({SimulatedStream::kGather, SimulatedWork::kGather, whole(begin),
+                           whole(gathered_ns_), step_of(what.pass, true), what.item,
+                           place.pass == what.pass ? place.moment : -1});
+}
+
+void TimedStep::has_gathered(const StepPlace& place, ItemRef what) {
+  wait(place, what, gather_end_.at({what.pass, what.item}), result_.waits.gather_ns);
 }
 
 void TimedStep::hands_over() { link_.hand_over(); }

@@ -1,6 +1,8 @@
 /// Gives times to what a step does: the compute stream and the link.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "plan/simulated_link.hpp"
@@ -13,7 +15,7 @@ class TimedStep final : public StepListener {
  public:
   /// Keeps references. `trace`: fill in spans and memory.
   TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-            const LinkSpeed& link, bool trace);
+            const LinkSpeed& link, const ShardModel& shard, bool trace);
 
   void computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) override;
   void repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) override;
@@ -22,6 +24,8 @@ class TimedStep final : public StepListener {
   void gives_up(const StepPlace& place, ItemRef what) override;
   void copies_back(const StepPlace& place, ItemRef what, std::int64_t bytes) override;
   void fetches(const StepPlace& place, ItemRef what) override;
+  void gathers(const StepPlace& place, ItemRef what, bool away) override;
+  void has_gathered(const StepPlace& place, ItemRef what) override;
   void hands_over() override;
 
   /// When the step is over.
@@ -44,16 +48,20 @@ class TimedStep final : public StepListener {
   [[nodiscard]] PeakPlace describe_peak() const;
 
   const std::vector<PlannedChunk>& chunks_;
-  std::vector<PassStep> passes_;  // In the order of their forwards.
+  std::vector<PassStep> passes_;  // In the order of their forwards,
+  std::vector<int> chunk_place_;  // and where their chunks are.
   SimulatedLink link_;
+  ShardModel shard_;
   bool trace_;
   double now_ns_ = 0;
   std::int64_t most_bytes_ = 0;
   bool any_bytes_ = false;
   StepPlace peak_;
-  std::vector<Transfer> transfers_;            // In the order of their copies out,
-  std::vector<int> back_order_;                // and back.
-  std::vector<std::vector<int>> transfer_of_;  // By pass, then item.
+  std::vector<Transfer> transfers_;                   // In the order of their copies out,
+  std::vector<int> back_order_;                       // and back.
+  std::vector<std::vector<int>> transfer_of_;         // By pass, then item.
+  double gathered_ns_ = 0;                            // The last gather is over then.
+  std::map<std::pair<int, int>, double> gather_end_;  // By pass and item.
   Simulation result_;
 };
 

@@ -10,8 +10,10 @@
 #include "pass_moments.hpp"
 #include "pass_record.hpp"
 #include "recipe_book.hpp"
+#include "sharded_buffer.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
+#include "spillway/plan/shard.hpp"
 #include "spillway/transfer/ticket.hpp"
 #include "storage_pin.hpp"
 
@@ -40,6 +42,9 @@ struct ChunkLayout {
   std::vector<bool> held;            // By buffer: the caller holds it anyway.
   std::vector<AnchorShape> anchors;  // By the number of the call.
   std::vector<int> reload_order;     // Offloaded buffers, each once.
+  std::vector<bool> shard;           // As `action`.
+  GatherOrder gathers;               // As `action`.
+  std::size_t shards = 0;            // How many are sharded.
   // Bytes that may be on the device: by site, and by place in the order of unpacks. May be empty.
   std::vector<std::size_t> forward_allowance;
   std::vector<std::size_t> backward_allowance;
@@ -89,6 +94,14 @@ struct Pass {
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
+  bool shards_open = false;                           // What it saves may still be sharded.
+  std::size_t shards_asked = 0;                       // How often the other ranks were asked.
+  std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in that order.
+  std::vector<std::shared_ptr<ShardedBuffer>>
+      shards;                      // In parts, or whole again; in the order of gathers.
+  std::size_t gathers_begun = 0;   // Of these.
+  std::size_t gathers_wanted = 0;  // Up to the last one that backward has asked for.
+  bool over = false;               // Its step has ended.
   std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the record.
   std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved beside what the layout knows.
 };
@@ -105,7 +118,7 @@ struct SavedBuffer {
   std::vector<ValueId> roots;    // Held there, for a buffer that is recomputed or proved.
   bool awaited = false;          // Its recipe is complete when the call that runs has ended.
   bool anchor = false;           // Held for replays; autograd did not save it.
-  bool stays = false;            // Saved, and not planned to leave.
+  std::size_t staying = 0;       // Of what was saved: the bytes that are not planned to leave.
   bool prove = false;            // Recomputed beside what was saved, and compared.
   int number = -1;               // Among its pass's offloads,
   std::size_t before = 0;        // and the bytes of those before it.
@@ -116,7 +129,8 @@ struct SavedBuffer {
   bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
-  bool ahead = false;  // Counted by the reload window.
+  bool ahead = false;                    // Counted by the reload window.
+  std::shared_ptr<ShardedBuffer> shard;  // If only a part of it is held here, or was.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
 };

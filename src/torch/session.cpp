@@ -36,6 +36,10 @@ void Session::register_fixed(const at::Tensor& tensor, FixedReason reason) {
   core_->register_fixed(tensor, reason);
 }
 
+void Session::set_shard_group(std::shared_ptr<ShardGroup> group) {
+  core_->set_shard_group(std::move(group));
+}
+
 Step Session::step() { return step(PassSchedule()); }
 
 Step Session::step(const PassSchedule& schedule) {

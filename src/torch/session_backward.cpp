@@ -21,6 +21,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     pass.record->unpacked(buffer.id);
     watch_.unpacked(pass, buffer.id, mutex_);
   }
+  begin_due_gathers(pass, buffer.id);
   if (buffer.prove || buffer.action == ActionKind::kRecompute) {
     lock.unlock();
     return remake(buffer, window);
@@ -48,6 +49,7 @@ void SessionCore::begin_backward(Pass& pass) {
       note_call(pass, MomentKind::kCallEnds, book_->call(call).number);
     }
   }
+  close_forward();
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
   if (in_step_ && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
@@ -65,6 +67,9 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   expect_replays(pass);
   queue_reloads(pass);
+  release_parts_of_others(pass);
+  begin_first_gather(pass);
+  gather_ahead(pass);
   for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
 }
 
@@ -122,7 +127,9 @@ void SessionCore::queue_next_pass() {
 }
 
 void SessionCore::bring_back(SavedBuffer& buffer) {
-  if (!buffer.on_device()) {
+  if (!buffer.on_device() && buffer.shard != nullptr) {
+    bring_whole(buffer);
+  } else if (!buffer.on_device()) {
     if (!adopt_if_alive(buffer)) {
       ++step_.late_reloads;
       start_reload(buffer);
@@ -220,7 +227,8 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer->in_window) take_from_window(buffer);
   if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
   if (!buffer->anchor) saved_ -= buffer->bytes;
-  if (buffer->stays) staying_ -= buffer->bytes;
+  staying_ -= buffer->staying;
+  if (buffer->shard != nullptr) leave_shard(*buffer);
   if (buffer->on_device()) let_go(buffer->bytes);
   if (buffer->ticket) {
     const auto end = [&] {

@@ -143,6 +143,11 @@ void SessionCore::start_planning() {
   Limits& limits = question.options.rules.limits;
   limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
   question.options.schedule = schedule_;
+  question.options.shard = shard_model();
+  if (question.options.shard.ranks > 1) {
+    limits.in_flight = out_window_.limit();  // What is sharded goes by them, whatever is allowed.
+    limits.ahead = reload_window_.limit();
+  }
   question.recorded = recorded_schedule_;
   question.passes = recorded_passes_;
   question.options.time_limit = options_.planning_time;
@@ -209,6 +214,7 @@ bool SessionCore::learn_link(Profile& fresh) {
   if (waits.step != budgeting_.timed_step || plan_ == nullptr) return false;
   SimulateOptions options;
   options.schedule = schedule_;
+  options.shard = shard_model();
   const Simulation foreseen = simulate(fresh, *plan_, options);
   const auto step = static_cast<double>(foreseen.step_ns);
   const auto unforeseen = [](Nanoseconds found, std::int64_t expected_ns) {

@@ -73,6 +73,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
       recorder_(*this),
       out_window_(limits_of(options_).in_flight.value_or(options_.in_flight.value_or(kWindow))),
       reload_window_(limits_of(options_).ahead.value_or(options_.ahead.value_or(kWindow))),
+      sharding_(out_window_.limit()),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
       watch_(device_->granularity()),
@@ -185,6 +186,7 @@ void SessionCore::begin_explicit_pass(PassKey key) {
 }
 
 void SessionCore::begin_pass(PassKey key) {
+  close_forward();
   copy_what_stayed();  // Another forward comes first.
   backward_announced_ = false;
   auto pass = std::make_shared<Pass>();
@@ -203,6 +205,7 @@ void SessionCore::begin_pass(PassKey key) {
     not_recorded();
   }
   order_.emplace_back(pass, false);
+  open_for_shards(pass);
   passes_.push_back(std::move(pass));
 }
 
@@ -213,6 +216,7 @@ void SessionCore::not_recorded() {
 
 void SessionCore::diverge(Pass& pass) {
   pass.diverged = true;
+  stop_sharding(pass);
   record_next_ = true;
   count_fallback("the pass saved something else than what was recorded");
 }
@@ -252,15 +256,20 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
-  buffer->stays = action == ActionKind::kKeep;
-  if (buffer->stays) staying_ += buffer->bytes;
-  step_.staying_peak = std::max(step_.staying_peak, staying_);
+  if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);
   buffer->prove = action == ActionKind::kRecompute && proving_;
   buffer->awaited = action == ActionKind::kRecompute;
   buffer->action = buffer->prove ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
+  if (start_shard(buffer)) return buffer;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
   return buffer;
+}
+
+void SessionCore::set_staying(SavedBuffer& buffer, std::size_t bytes) {
+  staying_ = staying_ - buffer.staying + bytes;
+  buffer.staying = bytes;
+  step_.staying_peak = std::max(step_.staying_peak, staying_);
 }
 
 SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage storage,
@@ -308,7 +317,7 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
   const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
   std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
   if (!ticket) {
-    note_no_room(buffer);
+    note_no_room(buffer.bytes);
     return false;
   }
   buffer.ticket = std::move(*ticket);
@@ -325,7 +334,7 @@ void SessionCore::copy_what_stayed() {
   });
 }
 
-void SessionCore::note_no_room(const SavedBuffer& buffer) {
+void SessionCore::note_no_room(std::size_t bytes) {
   const std::string problem = slab_->problem();
   count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be had");
   if (std::exchange(warned_no_room_, true)) return;
@@ -334,7 +343,7 @@ void SessionCore::note_no_room(const SavedBuffer& buffer) {
           ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
                 " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
           : problem;
-  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(buffer.bytes)),
+  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(bytes)),
              ", which stays on the device: ", what,
              ". The session goes on; its report counts such buffers. Said once a session.");
 }

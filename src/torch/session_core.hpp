@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <set>
 #include <thread>
@@ -59,6 +60,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool next_step_wants_scopes() const;
   void use_plan(Plan plan);
   void verify_next_step();
+  void set_shard_group(std::shared_ptr<ShardGroup> group);
   void trace_next_step();
 
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
@@ -134,7 +136,8 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool may_stay(SavedBuffer& buffer);
   [[nodiscard]] bool copy_out(SavedBuffer& buffer);
   void copy_what_stayed();
-  void note_no_room(const SavedBuffer& buffer);
+  void note_no_room(std::size_t bytes);
+  void set_staying(SavedBuffer& buffer, std::size_t bytes);
   [[nodiscard]] static bool has_allowance(const Pass& pass);
   void release_overdue();
   void release_to_allowance(const Pass& pass, std::size_t site);
@@ -191,6 +194,39 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::optional<ReloadItem> next_reload(const Pass& pass);
   void start_reload(SavedBuffer& buffer);
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
+
+  // Sharding: what all ranks of the group agree on, forward, backward, and the proof.
+  void agree_on_sharding(bool proves);
+  void note_no_shard_group();
+  [[nodiscard]] std::unique_ptr<ShardGroup::Words> ask(std::initializer_list<std::uint64_t> words);
+  void open_for_shards(const std::shared_ptr<Pass>& pass);
+  /// Whether the buffer is cut, if all ranks have it. Anything else is done as if it were not to be.
+  [[nodiscard]] bool start_shard(const BufferRef& buffer);
+  void answer_shards(Pass& pass, std::size_t unanswered);
+  void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
+  void offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
+  void release_part(ShardedBuffer& shard);
+  /// The parts of passes whose backward is not near: those of `pass` are used where they are.
+  void release_parts_of_others(const Pass& pass);
+  void stop_sharding(Pass& pass);
+  /// No rank cuts anything of the forward that ran last any more. Before every gather.
+  void close_forward();
+  void bring_whole(SavedBuffer& buffer);
+  void gather_ahead(Pass& pass);
+  [[nodiscard]] Pass* next_to_gather() const;
+  void begin_first_gather(Pass& pass);
+  void begin_due_gathers(Pass& pass, int id);
+  void begin_gather(Pass& pass);
+  void end_gather(ShardedBuffer& shard);
+  void trace_gather(ShardedBuffer& shard);
+  void abandon_gather(ShardedBuffer& shard) noexcept;
+  void free_part(ShardedBuffer& shard);
+  void leave_shard(SavedBuffer& buffer);
+  void end_sharding() noexcept;
+  void finish_shard_proof();
+  void lose_shard_group(const std::exception& error);
+  [[nodiscard]] std::optional<ShardTotals> shard_report() const;
+  [[nodiscard]] ShardModel shard_model() const;
 
   // A budget.
   void begin_budgeted_step(const PassSchedule& schedule);
@@ -284,6 +320,25 @@ class SessionCore final : public Interceptor,
   OffloadWindow<WeakBuffer> out_window_;
   ReloadWindow<ReloadItem> reload_window_;
 
+  struct Sharding {
+    explicit Sharding(Bytes limit) : window(limit) {}
+
+    std::shared_ptr<ShardGroup> group;
+    double speed = 0;  // Of gathers, in bytes a second: the same number on all ranks.
+    std::uint64_t digest =
+        0;                    // Of what all ranks' plans must have in common; 0: it shards nothing.
+    std::uint64_t ahead = 0;  // In this step: so many bytes are gathered ahead, on all ranks.
+    bool on = false;          // In this step,
+    bool proving = false;     // or it is proved what may be.
+    bool proved = false;      // Since the plan was adopted.
+    std::shared_ptr<Pass> open;                            // Whose forward runs.
+    OffloadWindow<std::shared_ptr<ShardedBuffer>> window;  // Parts that are copied out.
+    std::vector<std::pair<Proof::Key, at::Tensor>> digests;
+    std::vector<std::string> refused;
+    bool warned = false;
+  };
+  Sharding sharding_;
+
   std::shared_ptr<const Profile> profile_;
   std::shared_ptr<const Plan> plan_;
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
@@ -308,6 +363,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t repeated_calls = 0;
     Bytes bytes_remade;
     ActionTotals stayed;
+    ShardTotals shard;
   };
   StepCounts step_;
   StepCounts last_step_;

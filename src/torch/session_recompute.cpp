@@ -90,6 +90,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     if (!buffer->on_device()) hold(buffer->bytes);
     buffer->storage = c10::Storage(alive);
     buffer->ticket = Ticket();
+    buffer->shard.reset();
     buffer->action = ActionKind::kKeep;
     buffer->prove = false;
     buffer->awaited = false;
@@ -136,6 +137,7 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   attach(buffer, id);
   hold_root(id, *pass.book);
   pass.anchors.push_back(id);
+  if (!call.traits->collective && start_shard(buffer)) return;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
 }
 

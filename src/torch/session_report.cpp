@@ -44,6 +44,29 @@ void write_budget(const BudgetReport& budget, Line&& line) {
   for (const std::string& each : budget.drift) line("drift", each);
 }
 
+template <typename Line>
+void write_shard(const ShardTotals& shard, const WaitTotals& waits, Line&& line) {
+  if (shard.ranks > 0) {
+    line("sharded", std::to_string(shard.buffers) + " buffers, " + to_string(shard.bytes) +
+                        ", over " + std::to_string(shard.ranks) + " ranks; held here " +
+                        to_string(shard.held));
+  }
+  if (shard.gathers > 0) {
+    line("gathered", std::to_string(shard.gathers) + " buffers, " +
+                         std::to_string(shard.late_gathers) + " of them late" +
+                         (waits.step > 0 ? ", waited " + milliseconds(waits.gather) + " ms" : ""));
+  }
+  if (shard.restored > 0) line("gathered too soon", std::to_string(shard.restored) + " buffers");
+  for (const std::string& each : shard.refused) line("not sharded", each);
+}
+
+nlohmann::ordered_json json_of(const ShardTotals& shard) {
+  return {{"ranks", shard.ranks},         {"buffers", shard.buffers},
+          {"bytes", shard.bytes.count()}, {"held", shard.held.count()},
+          {"gathers", shard.gathers},     {"late_gathers", shard.late_gathers},
+          {"restored", shard.restored},   {"refused", shard.refused}};
+}
+
 nlohmann::ordered_json json_of(const BudgetReport& budget) {
   return {{"budget", budget.budget.count()},
           {"waiting", budget.waiting},
@@ -94,11 +117,12 @@ std::string SessionReport::to_text() const {
              " ms to reload, " + milliseconds(waits.in_place) +
              " ms for buffers used in place (step " + number(waits.step) + ")");
   }
+  if (shard) write_shard(*shard, waits, line);
   line("host memory", to_string(host_peak) + " at most");
   if (fallbacks.empty()) line("fallbacks", "none");
   for (const auto& [reason, count] : fallbacks) line("fallback", number(count) + " x " + reason);
   for (const ScopeLine& each : scopes) {
-    out += "    " + padded(each.scope, 24) + padded(each.action, 10) + number(each.buffers) +
+    out += "    " + padded(each.scope, 24) + padded(each.action, 18) + number(each.buffers) +
            " buffers, " + to_string(each.bytes) + "\n";
   }
   return out;
@@ -127,7 +151,8 @@ std::string SessionReport::to_json() const {
   json["waits"] = {{"step", waits.step},
                    {"release_ns", waits.release.count()},
                    {"reload_ns", waits.reload.count()},
-                   {"in_place_ns", waits.in_place.count()}};
+                   {"in_place_ns", waits.in_place.count()},
+                   {"gather_ns", waits.gather.count()}};
   json["host_peak"] = host_peak.count();
   json["actions"] = nlohmann::ordered_json::object();
   for (const auto& [action, totals] : actions) {
@@ -140,6 +165,7 @@ std::string SessionReport::to_json() const {
                               {"buffers", line.buffers},
                               {"bytes", line.bytes.count()}});
   }
+  if (shard) json["shard"] = json_of(*shard);
   if (budget) json["budget"] = json_of(*budget);
   json["fallbacks"] = fallbacks;
   return json.dump(2);

@@ -6,6 +6,7 @@
 #include "link_speed.hpp"
 #include "scope_recording.hpp"
 #include "session_core.hpp"
+#include "shard_digest.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway {
@@ -40,6 +41,14 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   } else {
     begin_fitted_step(schedule);
   }
+  bool recomputes = false;
+  for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
+  const bool verifies = options_.verify_every > 0 &&
+                        (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
+  const bool proves = (prove_next_ || verifies) && !record_next_;
+  agree_on_sharding(proves);
+  prove_next_ = false;
+  proving_ = (proves && recomputes) || sharding_.proving;
   follower_.begin(schedule);
   in_step_ = true;
   thread_ = std::this_thread::get_id();
@@ -56,16 +65,12 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   step_.staying_peak = staying_;
   (void)device_->take_peak();
   step_start_ = device_->allocated();
-  bool recomputes = false;
-  for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
-  const bool verifies = options_.verify_every > 0 &&
-                        (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
-  proving_ = (std::exchange(prove_next_, false) || verifies) && recomputes && !recording_;
   begin_measuring();
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  if (recording_ || recomputes || budgeting_.timing || traces) {
+  // Ranks compare how many operators ran: sizes alone would not tell one buffer from another.
+  if (recording_ || recomputes || sharding_.on || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
@@ -84,6 +89,7 @@ void SessionCore::end_step() noexcept {
   in_step_ = false;
   if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
   ++steps_;
+  end_sharding();
   if (!follower_.ends()) count_fallback("the step ended before its schedule did");
   waits_.end_step();
   step_.device_peak = device_->peak();
@@ -122,6 +128,7 @@ void SessionCore::end_step() noexcept {
     // A backward may still come; nobody records it.
     pass->record = nullptr;
     pass->moments = nullptr;
+    pass->over = true;
     for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
   }
   keep_trace(recorded);
@@ -207,6 +214,8 @@ void SessionCore::adopt_plan(Plan plan) {
   plan_ = std::make_shared<const Plan>(std::move(plan));
   prove_next_ = true;
   demoted_.clear();
+  sharding_.proved = false;
+  sharding_.refused.clear();
   lay_out();
 }
 
@@ -215,6 +224,8 @@ void SessionCore::lay_out() {
   reload_window_.set_limit(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow)));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) layouts_[chunk.chunk] = layout_of(chunk);
+  sharding_.window.set_limit(out_window_.limit());
+  sharding_.digest = shard_digest(*plan_);
 }
 
 std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan) {
@@ -228,6 +239,7 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
   }
   for (const Decision& decision : plan.decisions) {
     layout->action.push_back(decision.action.kind);
+    layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
     layout->second.push_back(decision.second);
     layout->held.push_back(decision.fixed == FixedReason::kHeldByCaller);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
@@ -236,12 +248,15 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
                                anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
+    layout->shard.push_back(anchor.action.shard);
   }
   layout->calls_before_first_save = plan.calls_before_first_save;
   for (const Bytes bytes : plan.forward_allowance)
     layout->forward_allowance.push_back(bytes.count());
   for (const Bytes bytes : plan.backward_allowance)
     layout->backward_allowance.push_back(bytes.count());
+  layout->gathers = gather_order(plan);
+  for (const bool shard : layout->shard) layout->shards += shard ? 1 : 0;
   std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);
@@ -333,12 +348,14 @@ SessionReport SessionCore::report() const {
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
+  report.shard = shard_report();
   if (options_.budget) report.budget = budget_report();
   if (plan_ == nullptr) return report;
   std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
   for (const ChunkPlan& chunk : plan_->chunks) {
     for (const Decision& decision : chunk.decisions) {
-      const std::string action(to_string(decision.action.kind));
+      const std::string action =
+          std::string(to_string(decision.action.kind)) + (decision.action.shard ? ", sharded" : "");
       for (ActionTotals* totals :
            {&report.actions[action], &scopes[{short_scope(decision.position.scope), action}]}) {
         ++totals->buffers;

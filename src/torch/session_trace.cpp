@@ -80,6 +80,7 @@ Trace SessionCore::trace() const {
     traced = traced_;
     options.windows.in_flight = out_window_.limit();
     options.windows.ahead = reload_window_.limit();
+    options.shard = shard_model();
   }
   if (measured == nullptr || traced == nullptr) {
     throw InvalidArgument("trace",

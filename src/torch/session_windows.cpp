@@ -38,7 +38,7 @@ void SessionCore::fit_windows() {
   plan.limits.in_flight = plan.limits.ahead = std::nullopt;
   if (++fitting_.fits <= kMostFits) {
     try {
-      set_windows(*profile_, plan, schedule_);
+      set_windows(*profile_, plan, schedule_, shard_model());
     } catch (const Error& error) {
       count_fallback(std::string("constant windows, since none could be fitted: ") + error.what());
     }

@@ -28,6 +28,10 @@ void StepTrace::copied_out(const Pass& pass, int buffer, std::uint64_t ticket) {
   copies_.push_back({ticket, pass.number, buffer});
 }
 
+void StepTrace::gathered(int pass, int buffer, std::size_t bytes, TimeMark begin, TimeMark end) {
+  gathers_.push_back({pass, buffer, Bytes(bytes), std::move(begin), std::move(end)});
+}
+
 void StepTrace::replayed(const Pass& pass, int buffer, TimeMark begin, TimeMark end) {
   replays_.push_back({pass.number, buffer, std::move(begin), std::move(end)});
 }
@@ -69,6 +73,7 @@ class StepEventsReader {
     read_compute();
     read_memory();
     read_copies(records);
+    read_gathers();
     return std::move(events_);
   }
 
@@ -163,6 +168,8 @@ class StepEventsReader {
         return "wait for a copy back";
       case WaitCause::kInPlace:
         return "wait for a copy out of what was used in place";
+      case WaitCause::kGather:
+        return "wait for other ranks";
     }
     return "";
   }
@@ -200,6 +207,24 @@ class StepEventsReader {
         points.push_back({time, mark.bytes});
       }
     }
+  }
+
+  /// One at a time, in the order of their begins.
+  void read_gathers() {
+    std::vector<TraceSpan> spans;
+    for (const StepTrace::Gathered& each : trace_.gathers_) {
+      const StepTrace::TracedPass& pass = trace_.passes_[static_cast<std::size_t>(each.pass)];
+      spans.push_back({buffer(pass, each.buffer),
+                       "gather",
+                       ns(each.begin),
+                       ns(each.end),
+                       {{"bytes", to_string(each.bytes)},
+                        {"micro-batch", std::to_string(pass.step.micro_batch)}}});
+    }
+    std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) {
+      return a.begin_ns < b.begin_ns;
+    });
+    for (TraceSpan& span : spans) add(events_.gathers, std::move(span));
   }
 
   struct Copied {

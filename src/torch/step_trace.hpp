@@ -33,6 +33,8 @@ class StepTrace {
   void unpacked(const Pass& pass, int buffer);
   /// The copy out of a buffer was asked for.
   void copied_out(const Pass& pass, int buffer, std::uint64_t ticket);
+  /// The parts of a buffer came together; `end`: when compute could use it.
+  void gathered(int pass, int buffer, std::size_t bytes, TimeMark begin, TimeMark end);
   /// Operators were repeated for a buffer.
   void replayed(const Pass& pass, int buffer, TimeMark begin, TimeMark end);
 
@@ -70,6 +72,13 @@ class StepTrace {
     int pass = 0;
     int buffer = -1;
   };
+  struct Gathered {
+    int pass = 0;
+    int buffer = -1;
+    Bytes bytes;
+    TimeMark begin;
+    TimeMark end;
+  };
   struct Repeated {
     int pass = 0;
     int buffer = -1;
@@ -85,6 +94,7 @@ class StepTrace {
   PassSchedule schedule_;
   std::vector<TracedPass> passes_;  // By number.
   std::vector<CopyOut> copies_;
+  std::vector<Gathered> gathers_;
   std::vector<Repeated> replays_;
   std::vector<StepClock::Interval> intervals_;
   std::vector<StepClock::MemoryMark> memory_;

@@ -3,6 +3,7 @@
 /// forward or backward in question.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -40,6 +41,10 @@ class TorchDevice {
 
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
+
+  /// Runs `work` on a stream that waits for what is now queued on `stream`, which current_stream()
+  /// gave, and that is the current one meanwhile; on the host it is `stream` itself.
+  virtual void beside(Stream& stream, const std::function<void(Stream&)>& work) = 0;
 
   /// Whether operators run on current_stream(), beside the calling thread.
   [[nodiscard]] virtual bool computes_beside() const = 0;

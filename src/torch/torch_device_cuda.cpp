@@ -1,3 +1,4 @@
+#include <optional>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -48,6 +49,16 @@ class CudaTorchDevice final : public TorchDevice {
     const c10::cuda::CUDAStreamGuard guard(torch_stream(stream));
     c10::Allocator* const allocator = c10::cuda::CUDACachingAllocator::get();
     return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
+  }
+
+  void beside(Stream& stream, const std::function<void(Stream&)>& work) override {
+    if (!beside_) beside_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_);
+    const c10::cuda::CUDAStreamGuard guard(*beside_);
+    Stream& side = current_stream();
+    const EventRef here = events_.take();
+    stream.record(*here);
+    side.wait(*here);
+    work(side);
   }
 
   [[nodiscard]] bool computes_beside() const override { return true; }
@@ -121,6 +132,7 @@ class CudaTorchDevice final : public TorchDevice {
   c10::DeviceIndex index_;
   CudaDevice device_;
   EventPool events_;
+  std::optional<c10::cuda::CUDAStream> beside_;
   std::vector<Known> streams_;  // Few; torch makes its streams once.
 };
 

@@ -27,6 +27,8 @@ class HostTorchDevice final : public TorchDevice {
     return {c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, false};
   }
 
+  void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
+
   [[nodiscard]] bool computes_beside() const override { return false; }
   void keep_busy() override {}
 

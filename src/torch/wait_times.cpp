@@ -56,6 +56,9 @@ std::optional<WaitTotals> WaitTimes::read(const Marks& marks) const {
         case WaitCause::kInPlace:
           totals.in_place += time;
           break;
+        case WaitCause::kGather:
+          totals.gather += time;
+          break;
       }
     }
   } catch (const Error&) {

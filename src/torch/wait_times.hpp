@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-enum class WaitCause { kRelease, kReload, kInPlace };
+enum class WaitCause { kRelease, kReload, kInPlace, kGather };
 
 class WaitTimes {
  public:

@@ -46,6 +46,7 @@ class Events {
   [[nodiscard]] StepEvents run() && {
     for (const SimulatedSpan& span : simulation_.spans) {
       if (span.stream == SimulatedStream::kCompute) add_compute(span);
+      if (span.stream == SimulatedStream::kGather) add_gather(span);
     }
     for (const SimulatedTransfer& transfer : simulation_.transfers) add_transfer(transfer);
     const auto by_begin = [](const TraceSpan& a, const TraceSpan& b) {
@@ -90,6 +91,7 @@ class Events {
         break;
       case SimulatedWork::kCopyOut:
       case SimulatedWork::kCopyBack:
+      case SimulatedWork::kGather:
         return;
     }
     // An operator that saves is in pieces.
@@ -114,6 +116,14 @@ class Events {
                               span.begin_ns,
                               span.end_ns,
                               {}});
+  }
+
+  void add_gather(const SimulatedSpan& span) {
+    events_.gathers.push_back({names(span.pass).buffer(span.buffer),
+                               "gather",
+                               span.begin_ns,
+                               span.end_ns,
+                               {{"micro-batch", std::to_string(span.pass.micro_batch)}}});
   }
 
   void add_transfer(const SimulatedTransfer& transfer) {

@@ -88,6 +88,7 @@ TraceProcess process_of(std::string name, StepEvents events) {
   add("compute", events.compute);
   add("copy out", events.copies_out);
   add("copy back", events.copies_back);
+  add("gather", events.gathers);
   if (!events.memory.empty()) {
     process.counters.push_back({"device memory", std::move(events.memory)});
   }

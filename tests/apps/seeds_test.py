@@ -55,9 +55,15 @@ class Seeds(unittest.TestCase):
         for _, base, peak in lines:
             self.assertLess(float(peak), 0.8 * float(base))
 
-    def test_paddle_recomputes_and_offloads_with_tensor_parallelism(self):
-        rows = self.table("paddle", "--steps", 3, "--rows", "recompute + offload")
-        self.assertLess(float(rows["recompute + offload"][0]), 0.5 * float(rows["none"][0]))
+    def test_paddle_recomputes_offloads_and_partitions_with_tensor_parallelism(self):
+        names = ["recompute", "recompute + offload", "recompute + partition", "all three"]
+        rows = self.table("paddle", "--steps", 4, "--rows", ",".join(names))
+        peak = {name: float(cells[0]) for name, cells in rows.items()}
+        self.assertLess(peak["recompute"], 0.5 * peak["none"])
+        self.assertLess(peak["recompute + offload"], peak["recompute"])
+        self.assertLess(peak["recompute + partition"], peak["recompute"])
+        for before in names[:-1]:
+            self.assertLessEqual(peak["all three"], peak[before], before)
 
     def test_names_the_rows_there_are(self):
         result = self.run_seed("internevo", "--rows", "selectiv")

@@ -9,6 +9,7 @@
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/parallel/same_replays.hpp"
+#include "spillway/parallel/shard_group.hpp"
 #include "spillway/parallel/topology.hpp"
 #include "support/error_text.hpp"
 #include "support/ranks.hpp"
@@ -36,6 +37,7 @@ constexpr const char* kRecomputeLayers =
 constexpr const char* kMixed =
     "[[rule]]\nmodule = ['attn_norm', 'mlp_norm', 'act', 'core_attn']\naction = 'recompute'\n"
     "[[rule]]\naction = 'offload'\n";
+constexpr const char* kPartition = "[paddle]\nrecompute_interval = 1\nrecompute_partition = true\n";
 constexpr const char* kCollectivesToo = "[limits]\nrecompute_collectives = true\n";
 
 SessionOptions options_with(const std::string& rules) {
@@ -80,6 +82,12 @@ class TensorModels : public ::testing::TestWithParam<bool> {
   static const Group& group_of(const Topology& topology) {
     static const Group kGroup = ranks().group("tensor", topology.partition(Axis::kTensor));
     return kGroup;
+  }
+
+  static std::shared_ptr<ShardGroup> shards_of(const Topology& topology) {
+    static const std::shared_ptr<ShardGroup> kShards =
+        shard_group(ranks().group("shard", topology.partition(Axis::kTensor)));
+    return kShards;
   }
 
   [[nodiscard]] PipelineCase placed(PipelineCase of) const {
@@ -150,6 +158,38 @@ TEST_P(TensorModels, HaveTheSameBitsWithASession) {
           << kind << "\n"
           << rules;
       EXPECT_NO_THROW(require_same_replays(tensor_.group, &plan, at::kCPU));
+    }
+  }
+}
+
+TEST_P(TensorModels, ShareWhatEntersLayersUnlessSequencesAreCut) {
+  const PipelineCase of{.model = "gpt", .layers = 4, .dropout = 0.2};
+  const TrainingCase how{.steps = 5, .micro_batches = 3};
+  const Trained wanted = train(of, how);
+  for (const std::string& rules :
+       {std::string(kPartition), std::string(kPartition) + "recompute_offload = true\n",
+        std::string("[[rule]]\naction = 'offload'\nshard = true\n")}) {
+    for (const bool fitted : {false, true}) {
+      SessionOptions options = options_with(rules);
+      // Ranks need not agree on windows, neither on given nor on fitted ones.
+      options.ahead = fitted ? std::nullopt : std::optional(Bytes(1U << (10 + 6 * tensor_.rank())));
+      if (fitted) options.in_flight = std::nullopt;
+      Session session(std::move(options));
+      session.set_shard_group(shards_of(topology_));
+      const Trained found = train(of, how, &session);
+      EXPECT_THAT(different(found.weights, wanted.weights), IsEmpty()) << rules;
+      EXPECT_EQ(found.losses, wanted.losses) << rules;
+      const SessionReport report = session.report();
+      ASSERT_TRUE(report.shard.has_value());
+      EXPECT_EQ(report.shard->gathers, report.shard->buffers) << rules << report;
+      if (!GetParam()) {
+        EXPECT_GT(report.shard->buffers, 0U) << rules << report;
+        EXPECT_LE(report.shard->held.count(), (report.shard->bytes.count() + 1024) * 6 / 10);
+      } else if (rules.starts_with(kPartition)) {
+        EXPECT_EQ(report.shard->buffers, 0U) << rules << report;
+        EXPECT_THAT(report.shard->refused,
+                    ::testing::Contains(HasSubstr("not equal on all ranks of the shard group")));
+      }
     }
   }
 }

@@ -138,6 +138,9 @@ class UnlockableDevice final : public TorchDevice {
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
     return inner_->allocate(bytes, stream);
   }
+  void beside(Stream& stream, const std::function<void(Stream&)>& work) override {
+    inner_->beside(stream, work);
+  }
   [[nodiscard]] bool computes_beside() const override { return inner_->computes_beside(); }
   void keep_busy() override { inner_->keep_busy(); }
   [[nodiscard]] TimeMark mark() override { return inner_->mark(); }

@@ -23,6 +23,7 @@ class StreamDevice final : public TorchDevice {
   [[nodiscard]] c10::Storage allocate(std::size_t /*bytes*/, Stream& /*stream*/) override {
     return {};
   }
+  void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
   [[nodiscard]] bool computes_beside() const override { return true; }
   void keep_busy() override {}
   [[nodiscard]] TimeMark mark() override { return mark_on(*stream_); }

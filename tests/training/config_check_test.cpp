@@ -101,6 +101,16 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "--set parallel.recompute_offload=true: parallel.recompute_offload = true and "
        "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
        "are no inputs to offload"},
+      {{"parallel.recompute_partition=true"},
+       "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
+       "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
+       "are no inputs to cut into parts"},
+      {{"parallel.tensor=2", "parallel.sequence_parallel=true", "parallel.recompute_interval=1",
+        "parallel.recompute_partition=true"},
+       "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
+       "parallel.sequence_parallel = true are impossible together: each rank has another part of "
+       "the sequence, so what enters a layer is not equal on the ranks, and parts of it would not "
+       "make up the whole of any"},
   };
   for (const Case& each : cases) {
     EXPECT_EQ(error_text<ConfigError>([&] { (void)parse_config("", "run.toml", each.overrides); }),
@@ -124,6 +134,7 @@ TEST(ConfigTogether, TakesWhatFits) {
            {"model.kind=gpt", "model.kv_heads=0"},
            {"data.path=a.bin", "data.evaluation=b.bin"},
            {"parallel.recompute_interval=2", "parallel.recompute_offload=true"},
+           {"parallel.recompute_interval=2", "parallel.recompute_partition=true"},
            {"parallel.schedule=gpipe", "parallel.pipeline=2"}}) {
     EXPECT_NO_THROW((void)parse_config("", "run.toml", overrides)) << overrides[0];
   }

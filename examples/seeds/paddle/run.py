@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Paddle's pull request #34607 as a run: GPT with MP=4, PP=2 and micro-batches of 2 sequences; layers recomputed, what
-enters them on the host; and a budget of that row's memory, planned."""
+enters them on the host, or in parts on the tensor-parallel ranks, or both; and a budget of the third row's memory, planned."""
 
 import sys
 from pathlib import Path
@@ -13,10 +13,13 @@ RANKS = 8
 LAYOUT = ["--set", "parallel.tensor=4", "--set", "parallel.pipeline=2"]
 RECOMPUTE = ["--set", "parallel.recompute_interval=1"]
 OFFLOAD = ["--set", "parallel.recompute_offload=true"]
+PARTITION = ["--set", "parallel.recompute_partition=true"]
 ROWS = {
     "none": ["--plain"],
     "recompute": RECOMPUTE,
     "recompute + offload": RECOMPUTE + OFFLOAD,
+    "recompute + partition": RECOMPUTE + PARTITION,
+    "all three": RECOMPUTE + OFFLOAD + PARTITION,
 }
 BUDGET = "budget of row 3"
 # V100, fp32: memory of a middle card in MB as nvidia-smi shows it, tokens/s.
@@ -24,6 +27,8 @@ THEIRS = {
     "none": (4999, 54584),
     "recompute": (3531, 43251),
     "recompute + offload": (3489, 22529),
+    "recompute + partition": (3473, 35842),
+    "all three": (3495, 28078),
 }
 
 

@@ -18,6 +18,7 @@
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
 #include "spillway/plan/schedule.hpp"
+#include "spillway/plan/shard.hpp"
 
 namespace spillway {
 
@@ -31,6 +32,9 @@ struct PlannerOptions {
   /// `host` is a constraint, smaller buffers than `min_size` are kept.
   Rules rules = {};
   PassSchedule schedule = {};  ///< Empty: one_pass().
+  /// The ranks that share what rules shard. The planner itself shards nothing; what rules pin to be
+  /// sharded it weighs as whole, and the simulator as what it is.
+  ShardModel shard = {};
   /// The search ends when the plan is proven to be within this share of the best one, or when the
   /// time is up; then the best plan found so far is taken.
   double gap = 1e-3;

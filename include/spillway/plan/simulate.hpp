@@ -14,6 +14,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/schedule.hpp"
+#include "spillway/plan/shard.hpp"
 
 namespace spillway {
 
@@ -22,13 +23,14 @@ struct SimulatedWaits {
   std::int64_t release_ns = 0;
   std::int64_t reload_ns = 0;
   std::int64_t in_place_ns = 0;
+  std::int64_t gather_ns = 0;
 
   bool operator==(const SimulatedWaits&) const = default;
 };
 
-enum class SimulatedStream { kCompute, kOut, kBack };
+enum class SimulatedStream { kCompute, kOut, kBack, kGather };
 
-enum class SimulatedWork { kForward, kBackward, kReplay, kWait, kCopyOut, kCopyBack };
+enum class SimulatedWork { kForward, kBackward, kReplay, kWait, kCopyOut, kCopyBack, kGather };
 
 /// Something a stream did, for traces.
 struct SimulatedSpan {
@@ -36,8 +38,9 @@ struct SimulatedSpan {
   SimulatedWork work{};
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  PassStep pass;    ///< Of a copy: that of its buffer.
-  int buffer = -1;  ///< Of copies, waits and replays; anchors count on from the buffers' ids.
+  PassStep pass;  ///< Of a copy: that of its buffer.
+  int buffer =
+      -1;  ///< Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
   int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass asked for.
 };
 
@@ -88,6 +91,7 @@ struct Simulation {
   Bytes host_peak;
   Bytes bytes_out;
   Bytes bytes_back;
+  Bytes bytes_gathered;  ///< Of whole buffers, this rank's part included.
   // Empty unless asked for.
   std::vector<SimulatedSpan> spans;
   std::vector<SimulatedTransfer> transfers;  ///< In the order of their copies out.
@@ -99,6 +103,7 @@ struct SimulateOptions {
   PassSchedule schedule;  ///< Empty: one_pass().
   bool trace = false;     ///< Fill in `spans`, `transfers` and `memory`.
   Limits windows;         ///< Used where the plan has neither allowances nor limits.
+  ShardModel shard = {};  ///< The ranks that share what the plan shards.
 };
 
 /// Whether every chunk was recorded with its times: what simulate() needs.
@@ -122,8 +127,11 @@ void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
 /// Decides how far copies of a plan by rules may lag and run ahead. Allowances for the least memory
 /// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would, even
 /// with a link that is a tenth slower than the profile's; where there are none, or the profile has
-/// no times, limits for such windows. A plan that has limits or allowances is left as it is.
+/// no times, limits for such windows. A plan that shards gets limits from sizes alone, so that they
+/// are the same on all ranks: one layer's bytes on their way out, and no further gathers ahead than
+/// gather_order() has. A plan that has limits or allowances is left as it is.
 /// Errors: as simulate().
-void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {});
+void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {},
+                 const ShardModel& shard = {});
 
 }  // namespace spillway

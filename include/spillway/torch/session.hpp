@@ -43,6 +43,7 @@
 #include "spillway/plan/schedule.hpp"
 #include "spillway/torch/budget.hpp"
 #include "spillway/torch/session_report.hpp"
+#include "spillway/torch/shard_group.hpp"
 #include "spillway/trace/trace.hpp"
 
 namespace spillway {
@@ -150,6 +151,19 @@ class Session {
       register_fixed(buffer, FixedReason::kRegisteredBuffer);
   }
   void register_fixed(const at::Tensor& tensor, FixedReason reason);
+
+  /// The ranks that hold the same buffers as this one, for rules with `shard`: such a buffer is cut
+  /// into a part for each of them, and gathered ahead of its use. Without a group, or with one of a
+  /// single rank, it is kept or offloaded whole, and the report says so.
+  /// What is not equal on all ranks is not sharded: the step after a new plan compares digests, and
+  /// later ones do with SessionOptions::verify_every. In each step all ranks agree first whether they
+  /// carry out the same plan, and in each pass whether they save the same; where they do not,
+  /// nothing is sharded. (docs/session.md)
+  /// Order: every rank gives its session a group before the same step, and all begin and end the
+  /// same steps and passes in the same order; from then on step() waits for the others. So does this
+  /// call, which measures how fast they gather.
+  /// Errors: InvalidArgument within a step.
+  void set_shard_group(std::shared_ptr<ShardGroup> group);
 
   /// Begins a step on this thread.
   /// Errors: InvalidArgument if this session, or another one on this thread, is within a step;

@@ -32,6 +32,21 @@ struct WaitTotals {
   Nanoseconds release{};   ///< In forward: for copies out, before memory was given up.
   Nanoseconds reload{};    ///< In backward: for copies back.
   Nanoseconds in_place{};  ///< In backward: for copies out of buffers that were used in place.
+  Nanoseconds gather{};    ///< In backward: for the parts of other ranks.
+};
+
+/// What was shared out among the ranks of the shard group in the last step.
+struct ShardTotals {
+  int ranks = 0;  ///< 0: there is no group.
+  std::uint64_t buffers = 0;
+  Bytes bytes;                     ///< Of whole buffers; of these this rank held
+  Bytes held;                      ///< so many.
+  std::uint64_t gathers = 0;       ///< Begun, each of one buffer,
+  std::uint64_t late_gathers = 0;  ///< and of these the ones that were not begun ahead.
+  /// Gathered again at the end of their forward, because a rank did not save the same.
+  std::uint64_t restored = 0;
+  /// Planned to be sharded, and not equal on all ranks: scope, operator, reason.
+  std::vector<std::string> refused;
 };
 
 /// What a budget came to.
@@ -67,7 +82,7 @@ struct SessionReport {
   Bytes planned_reduction;
   double reduction_ratio = 0;
 
-  /// By action ("keep", "offload", ...), of the plan carried out.
+  /// By action ("keep", "offload", "keep, sharded", ...), of the plan carried out.
   std::map<std::string, ActionTotals> actions;
   std::vector<ScopeLine> scopes;
 
@@ -85,6 +100,8 @@ struct SessionReport {
   /// Buffers that were to be recomputed and are not, because the bits differed or there was no way:
   /// scope, operator, reason.
   std::vector<std::string> demoted;
+
+  std::optional<ShardTotals> shard;  ///< Of a session whose plan shards, or that has a group.
 
   /// Of the last timed step; see SessionOptions::time_waits_every.
   WaitTotals waits;

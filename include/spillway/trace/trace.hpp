@@ -66,6 +66,7 @@ struct StepEvents {
   std::vector<TraceSpan> compute;
   std::vector<TraceSpan> copies_out;
   std::vector<TraceSpan> copies_back;
+  std::vector<TraceSpan> gathers;  ///< Of what is sharded: from their begin until they are there.
   std::vector<TracePoint> memory;  ///< Bytes on the device above what was there before the step.
 };
 
