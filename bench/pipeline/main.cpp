@@ -12,7 +12,8 @@
 /// there before it (weights, gradients), "unaided" the same without Spillway: early ranks have more
 /// micro-batches in flight, so they have more to gain. R is that peak's fall as a share of the fall
 /// that the simulator sees if what leaves were gone at once and came back the moment it is wanted:
-/// no windows give a lower peak. It is wanted of the rules, where what leaves is to be gone: what
+/// no windows give a lower peak. It is wanted of the rules, which let waits add the 2 % to a step
+/// that are allowed here, so that what leaves is gone: what
 /// may still be on its way out counts as not gone, which constant windows (--window) show. A plan
 /// for a budget leaves buffers on the device as long as the budget allows. "bits differ" counts
 /// gradients that differ in a bit from those without a session.
@@ -121,8 +122,9 @@ SessionOptions options_for(at::Device device, bool small) {
 }
 
 SessionOptions by_rules(SessionOptions options, const std::string& window) {
-  options.rules = parse_rules(
-      "[[rule]]\nmodule = [\"core_attn\", \"attn_proj\"]\naction = \"offload\"\n", "rules");
+  std::string text = "[[rule]]\nmodule = [\"core_attn\", \"attn_proj\"]\naction = \"offload\"\n";
+  if (window.empty()) text += "[limits]\nslowdown = " + app::fixed(kMostRatio - 1, 2) + "\n";
+  options.rules = parse_rules(text, "rules");
   if (!window.empty()) options.in_flight = options.ahead = parse_bytes(window);
   return options;
 }

@@ -13,10 +13,12 @@
 namespace spillway {
 
 /// Reloads as early as everything up to their use allows.
+/// `carried`: percent of what has room that may be there while a later pass saves. What is there
+/// then makes that pass release sooner, which it may have to wait for.
 class BackwardSetter final : public StepListener {
  public:
-  BackwardSetter(std::int64_t budget, const Allowances& forward)
-      : budget_(budget), forward_(forward) {}
+  BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
+      : budget_(budget), carried_(carried), forward_(forward) {}
 
   void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
     if (!points_.empty()) points_.back().slack = std::min(points_.back().slack, budget_ - bytes);
@@ -52,7 +54,9 @@ class BackwardSetter final : public StepListener {
     for (std::size_t i = points_.size(); i-- > 0;) {
       const Point& point = points_[i];
       if (ahead < kNoAllowance) ahead += next_fetched;
-      ahead = std::max<std::int64_t>(0, std::min(ahead, point.slack));
+      const bool save = point.unpack < 0;
+      const std::int64_t room = save ? point.slack / 100 * carried_ : point.slack;
+      ahead = std::max<std::int64_t>(0, std::min(ahead, room));
       if (point.unpack >= 0) {
         std::int64_t& least =
             backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
@@ -74,6 +78,7 @@ class BackwardSetter final : public StepListener {
   };
 
   std::int64_t budget_;
+  int carried_;
   const Allowances& forward_;
   std::vector<Point> points_;
   std::int64_t replay_slack_ = kNoAllowance;

@@ -14,6 +14,7 @@ void describe(Fields& fields, Value& limits) {
   fields("in_flight", limits.in_flight);
   fields("ahead", limits.ahead);
   fields("min_size", limits.min_size);
+  fields("slowdown", limits.slowdown);
 }
 
 template <typename Fields, MaybeConst<Action> Value>

@@ -103,6 +103,7 @@ void read_limits(TomlReader table, Rules& rules) {
   rules.limits.in_flight = table.size("in_flight");
   rules.limits.ahead = table.size("ahead");
   rules.limits.min_size = table.size("min_size");
+  rules.limits.slowdown = table.number("slowdown", 0, 1);
   if (const auto count = table.whole("in_flight_modules", 0, 1'000'000)) {
     rules.in_flight_modules = static_cast<int>(*count);
   }
@@ -111,6 +112,13 @@ void read_limits(TomlReader table, Rules& rules) {
   if (rules.limits.in_flight && rules.in_flight_modules) {
     table.refuse("in_flight_modules",
                  "says the same as in_flight in other units; give one of them");
+  }
+  const bool windows = rules.limits.in_flight || rules.in_flight_modules || rules.limits.ahead;
+  if (rules.limits.slowdown && windows) {
+    table.refuse(
+        "slowdown",
+        "is for windows that the session finds; in_flight, in_flight_modules and ahead give "
+        "them: leave those out");
   }
 }
 

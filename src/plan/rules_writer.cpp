@@ -82,6 +82,7 @@ void write_limits(const Rules& rules, TomlWriter& out) {
   }
   out.bytes("ahead", rules.limits.ahead);
   out.bytes("min_size", rules.limits.min_size);
+  if (rules.limits.slowdown) out.value("slowdown", number(*rules.limits.slowdown));
   out.flag("recompute_collectives", rules.recompute_collectives);
 }
 

@@ -34,9 +34,15 @@ std::vector<Bytes> to_bytes(const std::vector<std::int64_t>& numbers) {
   return bytes;
 }
 
+/// How passes in flight share the budget.
+struct Shares {
+  std::int64_t reserve = 0;  ///< See LastSaveSetter,
+  int carried = 100;         ///< BackwardSetter.
+};
+
 /// Carries the plan out with nobody but itself to say how much may be there.
 void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-                     const StepLimits& limits, std::int64_t budget, std::int64_t reserve,
+                     const StepLimits& limits, std::int64_t budget, const Shares& shares,
                      Plan& plan) {
   Allowances forward;
   Allowances backward;
@@ -53,12 +59,12 @@ void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule
   constexpr int kRounds = 8;
   bool changed = true;
   for (int round = 0; round < kRounds && changed; ++round) {
-    LastSaveSetter last_save_setter(budget, reserve, forward);
+    LastSaveSetter last_save_setter(budget, shares.reserve, forward);
     walk(last_save_setter);
     last_save_setter.finish();
     changed = last_save_setter.changed() && schedule.size() > 2;
   }
-  BackwardSetter backward_setter(budget, forward);
+  BackwardSetter backward_setter(budget, shares.carried, forward);
   walk(backward_setter);
   backward_setter.fill_in(backward);
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
@@ -86,13 +92,13 @@ class Peak final : public StepListener {
 /// Passes in flight share one allowance a site, which may suit some of them less than others: aims
 /// lower until the budget holds. Gives the bytes that are reached.
 std::int64_t fit(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-                 const StepLimits& limits, std::int64_t budget, std::int64_t reserve, Plan& plan) {
+                 const StepLimits& limits, std::int64_t budget, const Shares& shares, Plan& plan) {
   constexpr int kRounds = 4;
   std::int64_t target = budget;
   std::int64_t reached = kNoAllowance;
   for (int round = 0; round < kRounds && reached > budget; ++round) {
     if (round > 0) target = std::max<std::int64_t>(0, target - (reached - budget));
-    find_allowances(chunks, schedule, limits, target, reserve, plan);
+    find_allowances(chunks, schedule, limits, target, shares, plan);
     Peak peak;
     StepWalk(chunks, schedule, limits, peak, {}).run();
     reached = peak.bytes();
@@ -109,18 +115,21 @@ void Simulator::set_allowances(Bytes budget, Plan& plan) const {
   limits.set_shard_windows(plan.limits);
   limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kLargest;
   const std::int64_t wanted = to_signed(budget);
-  if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, 0, plan);
-  // What the newest pass keeps is missed by the reloads of the oldest: the fastest share is tried.
+  if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, {}, plan);
+  // What the newest pass keeps is missed by the reloads of the oldest: the fastest shares are kept.
   Plan best;
+  Shares fastest;
   std::pair<std::int64_t, std::int64_t> least{kNoAllowance, kNoAllowance};  // Excess, then time.
-  for (const int percent : {0, 5, 10, 20, 40}) {
-    const std::int64_t reserve = wanted / 100 * percent;
-    const std::int64_t reached = fit(chunks, schedule_, limits, wanted, reserve, plan);
+  const auto try_with = [&](const Shares& shares) {
+    const std::int64_t reached = fit(chunks, schedule_, limits, wanted, shares, plan);
     const std::pair found{std::max<std::int64_t>(0, reached - wanted), run(plan).step_ns};
-    if (found >= least) continue;
+    if (found >= least) return;
     least = found;
     best = plan;
-  }
+    fastest = shares;
+  };
+  for (const int percent : {0, 5, 10, 20, 40}) try_with({wanted / 100 * percent, 100});
+  for (const int carried : {50, 0}) try_with({fastest.reserve, carried});
   plan = std::move(best);
 }
 

@@ -13,9 +13,9 @@ constexpr Bytes kLargest{1ULL << 30U};
 /// Copies may be so much slower than the profile says and must still cost nothing.
 constexpr double kLinkShare = 0.9;
 /// Of the step: less is not worth memory.
-constexpr double kSameTime = 1.002;
+constexpr double kSameTime = 0.002;
 /// Of what lies between the least that the plan can reach and what windows of a layer hold.
-constexpr std::array kPercent = {0U, 12U, 25U, 50U};
+constexpr std::array kPercent = {0U, 3U, 6U, 12U, 25U, 50U};
 
 Profile with_slower_link(const Profile& profile) {
   Profile slower = profile;
@@ -67,14 +67,16 @@ bool has_windows(const Plan& plan) {
                      [](const ChunkPlan& chunk) { return !chunk.forward_allowance.empty(); });
 }
 
-/// Sets allowances that take no longer than the constant windows `windows`, if there are some.
-bool set_free_allowances(const Simulator& simulator, const Limits& windows, Plan& plan) {
+/// Sets allowances that take no longer than the constant windows `windows`, but for a share
+/// `slowdown` of the step, if there are some.
+bool set_free_allowances(const Simulator& simulator, const Limits& windows, double slowdown,
+                         Plan& plan) {
   Limits nothing;
   nothing.in_flight = nothing.ahead = Bytes(0);
   const Simulation constant = simulator.run(plan, windows);
   const Simulation least = simulator.run(plan, nothing);
   if (least.peak >= constant.peak) return false;
-  const auto longest = static_cast<double>(constant.step_ns) * kSameTime;
+  const auto longest = static_cast<double>(constant.step_ns) * (1 + slowdown);
   for (const unsigned percent : kPercent) {
     Plan tight = plan;
     const Bytes more((constant.peak - least.peak).count() / 100 * percent);
@@ -99,8 +101,10 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   if (*windows.in_flight == Bytes(0) && !layer.shards) return;
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {
-    const Profile slower = with_slower_link(profile);
-    if (set_free_allowances(Simulator(slower, schedule), windows, plan)) return;
+    const std::optional<double> slowdown = plan.limits.slowdown;
+    const Profile assumed = slowdown ? profile : with_slower_link(profile);
+    const Simulator simulator(assumed, schedule);
+    if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) return;
   }
   plan.limits.in_flight = windows.in_flight;
   plan.limits.ahead = windows.ahead;

@@ -100,7 +100,8 @@ void SessionCore::queue_reloads(Pass& pass) {
       return;
     }
     if (!buffer->ticket) return;
-    reload_window_.append({each, Bytes(buffer->bytes)}, Bytes(buffer->bytes));
+    const Bytes bytes(handed_out(buffer->bytes));
+    reload_window_.append({each, bytes}, bytes);
   };
   if (pass.layout != nullptr && !pass.diverged) {
     for (const int id : pass.layout->reload_order)
@@ -225,7 +226,7 @@ void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tenso
 void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer == nullptr || buffer.use_count() > 1) return;
   if (buffer->in_window) take_from_window(buffer);
-  if (buffer->ahead) reload_window_.finished(Bytes(buffer->bytes));
+  if (buffer->ahead) reload_window_.finished(Bytes(handed_out(buffer->bytes)));
   if (!buffer->anchor) saved_ -= buffer->bytes;
   staying_ -= buffer->staying;
   if (buffer->shard != nullptr) leave_shard(*buffer);

@@ -171,6 +171,9 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
     if (budgeting_.waiting) {
       budgeting_.error = answer.error;
     } else {
+      // What is left of the budget is too little then, and would only become less.
+      budgeting_.reserve = budgeting_.planned_reserve;
+      budgeting_.corrected = kMostCorrections;
       count_fallback("the plan could not be made anew");
     }
     return;
@@ -179,6 +182,7 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
   budgeting_.waiting = false;
   budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
   ++budgeting_.plans;
+  budgeting_.planned_reserve = budgeting_.reserve;
   budgeting_.measured_peak = {};
   adopt_plan(answer.planned->plan);
 }

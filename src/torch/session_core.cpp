@@ -387,8 +387,13 @@ void SessionCore::release(SavedBuffer& buffer) {
   if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);
 }
 
+std::size_t SessionCore::handed_out(std::size_t bytes) const {
+  const std::size_t step = std::max<std::size_t>(device_->granularity().count(), 1);
+  return (bytes + step - 1) / step * step;
+}
+
 void SessionCore::hold(std::size_t bytes) {
-  on_device_ += bytes;
+  on_device_ += handed_out(bytes);
   step_.on_device_peak = std::max(step_.on_device_peak, on_device_);
 }
 

@@ -274,8 +274,10 @@ class SessionCore final : public Interceptor,
   void lay_out();
   [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
+  /// What torch's allocator hands out for `bytes`: what plans count in.
+  [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
   void hold(std::size_t bytes);
-  void let_go(std::size_t bytes) { on_device_ -= bytes; }
+  void let_go(std::size_t bytes) { on_device_ -= handed_out(bytes); }
 
   SessionOptions options_;
   std::unique_ptr<TorchDevice> device_;
@@ -391,7 +393,8 @@ class SessionCore final : public Interceptor,
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
     std::uint64_t timed_step = 0;  // Counted from 1.
-    Bytes reserve;                 // Left of the budget for what the planner cannot know.
+    Bytes reserve;                 // Left of the budget for what the planner cannot know,
+    Bytes planned_reserve;         // and when the plan was made that is carried out.
     int corrected = 0;             // How often that grew.
     Bytes measured_peak;
     Bytes proving_peak;

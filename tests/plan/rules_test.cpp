@@ -115,6 +115,11 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
            {"[limits]\nhots = 1", "2:1: unknown key \"hots\" in [limits]; did you mean \"host\"?"},
            {"[limits]\nin_flight = 1\nin_flight_modules = 1",
             "3:21: in_flight_modules says the same as in_flight in other units; give one of them"},
+           {"[limits]\nslowdown = 0.02\nahead = 1",
+            "2:12: slowdown is for windows that the session finds; in_flight, in_flight_modules "
+            "and "
+            "ahead give them: leave those out"},
+           {"[limits]\nslowdown = 2", "2:12: slowdown = 2 is impossible: it must be from 0 to 1"},
            {"[[rule]]\naction = \"offload\"\nfraction = 1.5",
             "3:12: fraction = 1.5 is impossible: it must be from 0 to 1"},
            {"[[rule]]\naction = \"offload\"\nfraction = nan",
@@ -196,6 +201,9 @@ ahead = "1.5 GiB")",
   ASSERT_EQ(again.rules.size(), rules.rules.size());
   for (std::size_t i = 0; i < rules.rules.size(); ++i) again.rules[i].place = rules.rules[i].place;
   EXPECT_EQ(again, rules) << to_toml(rules);
+  const Rules slower = parse_rules("[limits]\nslowdown = 0.025\n", "a.toml");
+  EXPECT_EQ(slower.limits.slowdown, 0.025);
+  EXPECT_EQ(parse_rules(to_toml(slower), "b.toml"), slower) << to_toml(slower);
 }
 
 }  // namespace

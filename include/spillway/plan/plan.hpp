@@ -24,6 +24,9 @@ struct Limits {
   std::optional<Bytes> in_flight;  ///< Copied out but not yet released on the device.
   std::optional<Bytes> ahead;      ///< Reloaded but not yet used by backward.
   std::optional<Bytes> min_size;   ///< Smaller buffers are kept.
+  /// Without windows that are given: the share of a step that waits for copies may add for less
+  /// memory. See set_windows().
+  std::optional<double> slowdown;
 
   bool operator==(const Limits&) const = default;
 };
