@@ -31,6 +31,7 @@ struct ModelConfig {
   std::int64_t shared_expert_ffn = 0;
   std::string moe_layers = "every 2";
   double capacity_factor = 0;
+  std::string moe_overlap = "shared";
   std::string router_softmax = "after";
   double aux_loss = 0.01;
   double z_loss = 0;

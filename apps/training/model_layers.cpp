@@ -14,6 +14,11 @@ at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
+MoeOverlap overlap_of(const std::string& word) {
+  if (word == "halves") return MoeOverlap::kHalves;
+  return word == "none" ? MoeOverlap::kNone : MoeOverlap::kShared;
+}
+
 MoeShape moe_of(const ModelConfig& config, const Group& ranks) {
   MoeShape moe;
   moe.experts = static_cast<int>(config.experts);
@@ -22,6 +27,7 @@ MoeShape moe_of(const ModelConfig& config, const Group& ranks) {
   moe.shared_ffn = config.shared_expert_ffn;
   moe.layers = config.moe_layers;
   moe.capacity_factor = config.capacity_factor;
+  moe.overlap = overlap_of(config.moe_overlap);
   moe.router.softmax =
       config.router_softmax == "before" ? RouterSoftmax::kBefore : RouterSoftmax::kAfter;
   moe.router.aux_loss = config.aux_loss;

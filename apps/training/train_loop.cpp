@@ -94,7 +94,10 @@ class Loop {
     job_.set_steps_done(checkpoint.state().step);
     result_.losses = LossDigest(checkpoint.state().losses);
     resumed_ = true;
-    saved_at_ = checkpoint.state().step;
+    // From elsewhere: this run's own folder has no checkpoint of that step yet.
+    const CheckpointWriter own(config_.train.checkpoint, job_.steps_done());
+    std::error_code not_there;
+    if (fs::equivalent(*path, own.path(), not_there)) saved_at_ = job_.steps_done();
     if (is_first()) {
       std::cerr << "going on from " << path->string() << ", step " << job_.steps_done() << " of "
                 << config_.train.steps << "\n";

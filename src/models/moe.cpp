@@ -148,23 +148,54 @@ Moe::Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp) : shape_(
 
 at::Tensor Moe::forward(const at::Tensor& x) const {
   const at::Tensor rows = x.flatten(0, -2);
-  Routing routing;
+  std::vector<Routing> parts;
   {
     const Scope scope("router");
-    routing = route(rows, router_, shape_.chosen, shape_.router);
+    parts = {route(rows, router_, shape_.chosen, shape_.router)};
   }
-  const auto dispatch = make_dispatch(shape_, routing);
+  at::Tensor sum = shape_.overlap == MoeOverlap::kNone ? one_by_one(rows, parts)
+                                                       : overlapped(rows, std::move(parts));
+  return sum.view_as(x);
+}
+
+at::Tensor Moe::one_by_one(const at::Tensor& rows, const std::vector<Routing>& routing) const {
+  const auto dispatch = std::move(make_dispatches(shape_, routing).front());
   dispatch->send(rows);
+  dispatch->run(*experts_);
+  const at::Tensor sum = combine(*dispatch, routing.front());
+  if (shared_ == nullptr) return sum;
+  const at::Tensor shared = shared_->narrow(shared_->widen(rows));
+  const Scope scope("combine");
+  return sum + shared;
+}
+
+at::Tensor Moe::overlapped(const at::Tensor& rows, std::vector<Routing> parts) const {
+  std::vector<at::Tensor> tokens{rows};
+  if (shape_.overlap == MoeOverlap::kHalves && rows.size(0) >= 2) {
+    const Scope scope("dispatch");
+    const std::int64_t half = rows.size(0) / 2;
+    parts = halves_of(parts.front(), half);
+    tokens = rows.split_with_sizes({half, rows.size(0) - half});
+  }
+  const auto dispatches = make_dispatches(shape_, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i) dispatches[i]->send(tokens[i]);
+  // What the first rows to leave and the last to come back can hide behind.
   at::Tensor shared;
   if (shared_ != nullptr) shared = shared_->widen(rows);
-  dispatch->run(*experts_);
+  for (const auto& dispatch : dispatches) dispatch->run(*experts_);
   if (shared_ != nullptr) shared = shared_->narrow(shared);
-  const at::Tensor made = dispatch->collect();
+  std::vector<at::Tensor> sums;
+  for (std::size_t i = 0; i < parts.size(); ++i) sums.push_back(combine(*dispatches[i], parts[i]));
   const Scope scope("combine");
-  const at::Tensor by_choice = made.view({rows.size(0), shape_.chosen, -1});
-  at::Tensor sum = (by_choice * routing.weights.to(made.scalar_type()).unsqueeze(-1)).sum(1);
-  if (shared_ != nullptr) sum = sum + shared;
-  return sum.view_as(x);
+  const at::Tensor sum = sums.size() == 1 ? sums.front() : at::cat(sums);
+  return shared_ == nullptr ? sum : sum + shared;
+}
+
+at::Tensor Moe::combine(MoeDispatch& dispatch, const Routing& routing) const {
+  const at::Tensor made = dispatch.collect();
+  const Scope scope("combine");
+  const at::Tensor by_choice = made.view({-1, shape_.chosen, made.size(-1)});
+  return (by_choice * routing.weights.to(made.scalar_type()).unsqueeze(-1)).sum(1);
 }
 
 }  // namespace spillway

@@ -1,6 +1,6 @@
 #include "models/moe_dispatch.hpp"
 
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -21,15 +21,12 @@ enum class Major { kRank, kExpert };
 /// How many rows of each rank this rank's experts get, and how many of its own go where.
 class RowCounts {
  public:
-  /// The only place where the host waits for the device.
-  RowCounts(const Group& group, const at::Tensor& counts)
+  /// `counts`: [source, target, expert].
+  RowCounts(const Group& group, Counts counts)
       : ranks_(static_cast<std::size_t>(group.size())),
-        local_(static_cast<std::size_t>(counts.size(0)) / ranks_),
-        rank_(static_cast<std::size_t>(group.rank())) {
-    const at::Tensor all = gather_rows(group, counts).to(at::kCPU);
-    const auto* first = all.const_data_ptr<std::int64_t>();
-    counts_.assign(first, first + all.numel());
-  }
+        local_(counts.size() / (ranks_ * ranks_)),
+        rank_(static_cast<std::size_t>(group.rank())),
+        counts_(std::move(counts)) {}
 
   [[nodiscard]] Counts sent() const {
     return by_rank([&](std::size_t member, std::size_t i) { return count_of(rank_, member, i); });
@@ -88,30 +85,30 @@ class RowCounts {
 
 class DroplessDispatch final : public MoeDispatch {
  public:
-  DroplessDispatch(const Group& group, const Routing& routing) : group_(group), routing_(routing) {}
+  DroplessDispatch(const Group& group, const Routing& routing, RowCounts counts)
+      : group_(group), routing_(routing), counts_(std::move(counts)) {}
 
   void send(const at::Tensor& x) override {
     const Scope scope("dispatch");
-    counts_.emplace(group_, routing_.counts);
     places_ = dropless_places(routing_);
     const at::Tensor sorted = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
                                           places_.lost, routing_.chosen.size(1));
-    exchange_ = RowExchange::start(group_, sorted, counts_->sent(), counts_->received());
+    exchange_ = RowExchange::start(group_, sorted, counts_.sent(), counts_.received());
   }
 
   void run(const ExpertWeights& experts) override {
     at::Tensor rows;
     {
       const Scope scope("dispatch");
-      rows = counts_->reorder(exchange_.wait(), Major::kRank);
+      rows = counts_.reorder(exchange_.wait(), Major::kRank);
     }
     {
       const Scope scope("experts");
-      rows = experts.forward(rows, counts_->by_expert());
+      rows = experts.forward(rows, counts_.by_expert());
     }
     const Scope scope("combine");
-    rows = counts_->reorder(rows, Major::kExpert);
-    exchange_ = RowExchange::start(group_, rows, counts_->received(), counts_->sent());
+    rows = counts_.reorder(rows, Major::kExpert);
+    exchange_ = RowExchange::start(group_, rows, counts_.received(), counts_.sent());
   }
 
   at::Tensor collect() override {
@@ -123,7 +120,7 @@ class DroplessDispatch final : public MoeDispatch {
  private:
   const Group& group_;
   const Routing& routing_;
-  std::optional<RowCounts> counts_;
+  RowCounts counts_;
   RowPlaces places_;
   RowExchange exchange_;
 };
@@ -182,13 +179,40 @@ class CapacityDispatch final : public MoeDispatch {
   RowExchange exchange_;
 };
 
+/// Of every part. The only place where the host waits for the device.
+std::vector<RowCounts> counts_of(const Group& group, const std::vector<Routing>& parts) {
+  std::vector<at::Tensor> mine;
+  for (const Routing& part : parts) mine.push_back(part.counts);
+  const at::Tensor all = gather_rows(group, at::stack(mine)).to(at::kCPU);
+  const at::Tensor by_part =
+      all.view({group.size(), -1, all.size(-1)}).transpose(0, 1).contiguous();
+  const auto* next = by_part.const_data_ptr<std::int64_t>();
+  const auto each = by_part.numel() / by_part.size(0);
+  std::vector<RowCounts> counts;
+  for (std::size_t i = 0; i < parts.size(); ++i, next += each) {
+    counts.emplace_back(group, Counts(next, next + each));
+  }
+  return counts;
+}
+
 }  // namespace
 
-std::unique_ptr<MoeDispatch> make_dispatch(const MoeShape& shape, const Routing& routing) {
+std::vector<std::unique_ptr<MoeDispatch>> make_dispatches(const MoeShape& shape,
+                                                          const std::vector<Routing>& parts) {
+  const Scope scope("dispatch");
+  std::vector<std::unique_ptr<MoeDispatch>> made;
   if (shape.capacity_factor == 0) {
-    return std::make_unique<DroplessDispatch>(shape.group, routing);
+    std::vector<RowCounts> counts = counts_of(shape.group, parts);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      made.push_back(
+          std::make_unique<DroplessDispatch>(shape.group, parts[i], std::move(counts[i])));
+    }
+  } else {
+    for (const Routing& part : parts) {
+      made.push_back(std::make_unique<CapacityDispatch>(shape.group, part, shape.capacity_factor));
+    }
   }
-  return std::make_unique<CapacityDispatch>(shape.group, routing, shape.capacity_factor);
+  return made;
 }
 
 }  // namespace spillway

@@ -16,6 +16,10 @@ at::Tensor balance_loss(const at::Tensor& likes, const at::Tensor& counts, std::
   return (likes.mean(0) * shares).sum() * static_cast<double>(counts.size(0));
 }
 
+at::Tensor counts_of(const at::Tensor& chosen, std::int64_t experts) {
+  return indices_to_multihot(chosen, {}, experts).first.sum(0, false, at::kLong);
+}
+
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
@@ -49,8 +53,7 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
     std::tie(best, routing.chosen) = logits.topk(chosen, -1);
     routing.weights = best.softmax(-1);
   }
-  routing.counts =
-      indices_to_multihot(routing.chosen, {}, weight.size(0)).first.sum(0, false, at::kLong);
+  routing.counts = counts_of(routing.chosen, weight.size(0));
   if (!at::GradMode::is_enabled()) return routing;
   if (shape.aux_loss != 0) {
     if (!likes.defined()) likes = logits.softmax(-1);
@@ -63,6 +66,15 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
                                 logits.logsumexp(-1).square().mean(), shape.z_loss);
   }
   return routing;
+}
+
+std::vector<Routing> halves_of(const Routing& routing, std::int64_t tokens) {
+  const std::vector<std::int64_t> sizes{tokens, routing.chosen.size(0) - tokens};
+  // Split rather than sliced: in backward one concatenation, and no zeros for the other half.
+  const std::vector<at::Tensor> weights = routing.weights.split_with_sizes(sizes);
+  const std::vector<at::Tensor> chosen = routing.chosen.split_with_sizes(sizes);
+  const at::Tensor first = counts_of(chosen[0], routing.counts.size(0));
+  return {{chosen[0], weights[0], first}, {chosen[1], weights[1], routing.counts - first}};
 }
 
 }  // namespace spillway

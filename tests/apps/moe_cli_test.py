@@ -24,6 +24,19 @@ def settings(table, **values):
 EXPERTS = settings("model", experts=4, expert_ffn=48, shared_expert_ffn=32, z_loss=0.001) + settings("train", micro_batches=2)
 
 
+def tensors_of(checkpoint):
+    """Type, shape and bytes of every tensor of a checkpoint, whichever file it is in."""
+    found = {}
+    for path in checkpoint.glob("*.safetensors"):
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8 : 8 + size]).items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                found[name] = (entry["dtype"], entry["shape"], data[8 + size + begin : 8 + size + end])
+    return found
+
+
 class Experts(RanksTest):
     def train(self, ranks, *words):
         return super().train(ranks, *SMALL, *words)
@@ -65,6 +78,47 @@ class Experts(RanksTest):
         self.ok(1, *EXPERTS, *constant, *saved, *settings("train", steps=5, micro_batches=4))
         self.ok(2, *EXPERTS, *constant, *saved, *settings("parallel", data=2), "--set", "train.steps=6")
         self.assertTrue((self.folder / "saved" / "step-000006").exists())
+
+    def test_have_the_same_bits_after_any_number_of_layouts(self):
+        """A checkpoint that other layouts read and wrote again, without a step between, is the same."""
+        words = [*EXPERTS, "--set", "optimizer.schedule=constant"]
+        two = settings("parallel", expert=2)
+        wanted = self.digest(2, *words, *two, "--set", "train.steps=4")
+        last = self.folder / "0" / "step-000002"
+        saved = self.digest(2, *words, *two, *settings("train", steps=2, checkpoint=last.parent))
+        tensors = tensors_of(last)
+        self.assertIn("layers.3.mlp.experts.2.fc1.gate.exp_avg_sq", tensors)
+        # Each step has the tokens of four micro-batches.
+        for number, (ranks, micro_batches, layout) in enumerate(
+            [
+                (4, 1, {"expert": 4}),
+                (1, 4, {}),
+                (4, 1, {"data": 2, "expert": 2}),
+                (2, 2, {"data": 2}),
+                (4, 2, {"pipeline": 2, "expert": 2}),
+            ],
+            start=1,
+        ):
+            folder = self.folder / str(number)
+            with self.subTest(**layout):
+                found = self.digest(ranks, *words, *settings("parallel", **layout),
+                                    *settings("train", micro_batches=micro_batches, steps=2, checkpoint=folder, resume=last))  # fmt: skip
+                self.assertEqual(found, saved)
+                last = folder / "step-000002"
+                self.assertEqual(tensors_of(last), tensors)
+        self.assertEqual(self.digest(2, *words, *two, *settings("train", steps=4, resume=last)), wanted)
+
+    def test_keep_their_bits_with_every_overlap(self):
+        rules = self.folder / "rules.toml"
+        rules.write_text(RULES, encoding="utf-8")
+        layout = settings("parallel", expert=2)
+        found = {}
+        for overlap in ("none", "shared", "halves"):
+            words = [*EXPERTS, *layout, *settings("model", moe_overlap=overlap)]
+            found[overlap] = self.digest(2, *words, "--plain")
+            self.assertEqual(self.digest(2, *words, "--set", f"memory.rules={rules}"), found[overlap])
+        self.assertEqual(found["none"], found["shared"])
+        self.assertNotEqual(found["halves"], found["shared"])
 
     def test_say_what_cannot_be(self):
         result = self.train(1, *settings("model", experts=3), *settings("parallel", expert=2))

@@ -2,9 +2,13 @@
 /// several ranks is summed in another order than the same rows on one, so that gradients of weights
 /// are compared as real numbers (in double); everything else is too, as shapes of products differ.
 
+#include <array>
+#include <deque>
 #include <map>
+#include <string_view>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "moe_programs.hpp"
@@ -97,19 +101,102 @@ TEST(ExpertRanks, GiveWhatOneRankWithAllExpertsGives) {
   }
 }
 
+TEST(ExpertRanks, GiveWhatOneRankGivesWithEveryOverlap) {
+  for (const MoeOverlap overlap : {MoeOverlap::kNone, MoeOverlap::kHalves}) {
+    for (const double factor : {0.0, 0.75}) {
+      compare({.experts = 4, .shared_ffn = 6, .capacity_factor = factor, .overlap = overlap});
+    }
+  }
+}
+
 /// Each rank drops by its own tokens, wherever the experts are.
 TEST(ExpertRanks, DropWhatOneRankWouldDrop) { compare({.experts = 4, .capacity_factor = 0.75}); }
 
 TEST(ExpertRanks, MayGetNoRowsAtAll) { compare({.experts = 4, .chosen = 1}, /*all_to_one=*/true); }
 
 TEST(ExpertRanks, ReadNothingOnTheHostButTheCounts) {
-  for (const double factor : {0.0, 1.5}) {
-    const auto moe = make_moe({.experts = 4, .capacity_factor = factor, .group = everyone()});
-    const at::Tensor x = rows_of(ranks().rank()).set_requires_grad(true);
-    const HostWaits host;
-    moe->forward(x).sum().backward();
-    EXPECT_EQ(host.waits(), 0);
-    EXPECT_EQ(host.reads(), factor == 0 ? 1 : 0);
+  for (const MoeOverlap overlap : {MoeOverlap::kShared, MoeOverlap::kHalves}) {
+    for (const double factor : {0.0, 1.5}) {
+      const auto moe = make_moe(
+          {.experts = 4, .capacity_factor = factor, .overlap = overlap, .group = everyone()});
+      const at::Tensor x = rows_of(ranks().rank()).set_requires_grad(true);
+      const HostWaits host;
+      moe->forward(x).sum().backward();
+      EXPECT_EQ(host.waits(), 0);
+      EXPECT_EQ(host.reads(), factor == 0 ? 1 : 0);
+    }
+  }
+}
+
+/// Notes, on this thread while it lives, beside which exchanges products were computed. They are
+/// waited for in the order in which they start.
+class Exchanges {
+ public:
+  Exchanges() {
+    present() = this;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin));
+  }
+  Exchanges(const Exchanges&) = delete;
+  Exchanges& operator=(const Exchanges&) = delete;
+  ~Exchanges() {
+    at::removeCallback(handle_);
+    present() = nullptr;
+  }
+
+  [[nodiscard]] int all() const noexcept { return all_; }
+  [[nodiscard]] int hidden() const noexcept { return hidden_; }
+
+ private:
+  static Exchanges*& present() {
+    thread_local Exchanges* noted = nullptr;
+    return noted;
+  }
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+    const std::string_view name = function.name();
+    Exchanges& noted = *present();
+    if (name == "_c10d_functional::all_to_all_single") noted.under_way_.push_back(false);
+    if (name == "aten::mm" || name == "aten::bmm") {
+      for (bool& each : noted.under_way_) each = true;
+    }
+    // The first wait, without an exchange, is for the counts.
+    if (name == "_c10d_functional::wait_tensor" && !noted.under_way_.empty()) {
+      ++noted.all_;
+      if (noted.under_way_.front()) ++noted.hidden_;
+      noted.under_way_.pop_front();
+    }
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_ = 0;
+  std::deque<bool> under_way_;
+  int all_ = 0;
+  int hidden_ = 0;
+};
+
+/// Hidden exchanges of forward and of forward and backward, and how many there are.
+std::array<int, 3> hidden_exchanges(MoeOverlap overlap, std::int64_t shared, double factor) {
+  const auto moe = make_moe({.experts = 4,
+                             .shared_ffn = shared,
+                             .capacity_factor = factor,
+                             .overlap = overlap,
+                             .group = everyone()});
+  const at::Tensor x = rows_of(ranks().rank()).set_requires_grad(true);
+  const Exchanges noted;
+  const at::Tensor sum = moe->forward(x).sum();
+  const int forward = noted.hidden();
+  sum.backward();
+  return {forward, noted.hidden(), noted.all()};
+}
+
+TEST(ExpertRanks, ComputeWhileRowsTravelForwardAndBackward) {
+  using Hidden = std::array<int, 3>;
+  for (const double factor : {0.0, 100.0}) {
+    EXPECT_EQ(hidden_exchanges(MoeOverlap::kNone, 6, factor), (Hidden{0, 0, 4}));
+    EXPECT_EQ(hidden_exchanges(MoeOverlap::kShared, 0, factor), (Hidden{0, 0, 4}));
+    EXPECT_EQ(hidden_exchanges(MoeOverlap::kShared, 6, factor), (Hidden{2, 4, 4}));
+    // The first to leave and the last to come back have nothing beside them.
+    EXPECT_EQ(hidden_exchanges(MoeOverlap::kHalves, 0, factor), (Hidden{2, 4, 8}));
+    EXPECT_EQ(hidden_exchanges(MoeOverlap::kHalves, 6, factor), (Hidden{4, 8, 8}));
   }
 }
 
@@ -171,15 +258,36 @@ TEST(ExpertRanks, HaveTheSameBitsWithASessionWhileSizesChange) {
   }
 }
 
+TEST(ExpertRanks, HaveTheSameBitsWithASessionWithEveryOverlap) {
+  const MoeTrained shared = train({}, nullptr);
+  const MoeTrained none = train({.overlap = MoeOverlap::kNone}, nullptr);
+  EXPECT_EQ(count_different(shared.values, none.values), 0);
+  for (const double factor : {0.0, 1.0}) {
+    for (const MoeOverlap overlap : {MoeOverlap::kNone, MoeOverlap::kHalves}) {
+      const MoeCase of{.capacity_factor = factor, .overlap = overlap};
+      const MoeTrained wanted = train(of, nullptr);
+      for (const auto& [name, rules] : {moe_rules()[2], moe_rules()[3], moe_rules()[4]}) {
+        Session session(moe_session(rules));
+        const MoeTrained found = train(of, &session);
+        EXPECT_EQ(count_different(found.values, wanted.values), 0) << factor << name;
+        EXPECT_TRUE(session.report().fallbacks.empty()) << factor << name;
+      }
+    }
+  }
+}
+
 TEST(ExpertRanks, HaveTheSameBitsWithABudget) {
-  const MoeTrained wanted = train({}, nullptr);
-  SessionOptions options = moe_session("");
-  options.budget = Budget::share(0.8);
-  options.plan_in_background = false;
-  Session session(std::move(options));
-  const MoeTrained found = train({}, &session);
-  EXPECT_EQ(count_different(found.values, wanted.values), 0);
-  EXPECT_EQ(session.report().budget->problem, "");
+  for (const MoeOverlap overlap : {MoeOverlap::kShared, MoeOverlap::kHalves}) {
+    const MoeCase of{.overlap = overlap};
+    const MoeTrained wanted = train(of, nullptr);
+    SessionOptions options = moe_session("");
+    options.budget = Budget::share(0.8);
+    options.plan_in_background = false;
+    Session session(std::move(options));
+    const MoeTrained found = train(of, &session);
+    EXPECT_EQ(count_different(found.values, wanted.values), 0);
+    EXPECT_EQ(session.report().budget->problem, "");
+  }
 }
 
 TEST(RowExchange, SendsRowsAndTheirGradientsBack) {

@@ -46,6 +46,15 @@ TEST(MoeSession, HasTheSameBitsInEveryModelAndMode) {
   }
 }
 
+TEST(MoeSession, HasTheSameBitsWithEveryOverlap) {
+  for (const double factor : {0.0, 1.0}) {
+    for (const MoeOverlap overlap : {MoeOverlap::kNone, MoeOverlap::kHalves}) {
+      expect_same_bits({.capacity_factor = factor, .overlap = overlap},
+                       {moe_rules()[2], moe_rules()[3], moe_rules()[4]});
+    }
+  }
+}
+
 TEST(MoeSession, DoesWhatRulesAskOfExperts) {
   Session session(moe_session(moe_rules()[0].second));
   (void)train({}, &session);

@@ -63,6 +63,61 @@ TEST(Moe, GivesWhatAllExpertsWouldWithTheWeightsOfTheChosenOnes) {
   }
 }
 
+TEST(Moe, GivesTheSameForHalvesOfTheTokensIfNoneIsDropped) {
+  for (const double factor : {0.0, 100.0}) {
+    for (const std::int64_t tokens : {1, 2, 31}) {
+      MoeShape shape{.experts = 4, .shared_ffn = 6, .capacity_factor = factor};
+      shape.router = {.aux_loss = 0.1, .z_loss = 0.1};
+      const auto whole = make_moe(shape);
+      shape.overlap = MoeOverlap::kHalves;
+      const auto halves = make_moe(shape);
+      const at::Tensor x = some_rows(tokens).set_requires_grad(true);
+      const at::Tensor wanted = whole->forward(x);
+      const at::Tensor found = halves->forward(x);
+      EXPECT_TRUE(at::allclose(found, wanted, 1e-10, 1e-12)) << factor << " " << tokens;
+      expect_close(gradients(*halves, found, x), gradients(*whole, wanted, x));
+    }
+  }
+}
+
+TEST(Moe, GivesEachHalfOfTheTokensACapacityOfItsOwn) {
+  const MoeShape shape{
+      .experts = 4, .chosen = 1, .capacity_factor = 1.0, .overlap = MoeOverlap::kHalves};
+  const auto moe = make_moe(shape);
+  const at::NoGradGuard no_gradients;
+  weight(*moe, "router").zero_();
+  weight(*moe, "router").select(0, 2).fill_(1);
+  const at::Tensor found = moe->forward(at::ones({8, testing::kHidden}, at::kDouble));
+  const at::Tensor passed = found.abs().sum(1).gt(0).to(at::kLong);
+  EXPECT_TRUE(at::equal(passed, at::tensor({1, 0, 0, 0, 1, 0, 0, 0}, at::kLong)));
+}
+
+/// In float, where another order of sums would show.
+TEST(Moe, HasTheSameBitsWhetherTheSharedExpertRunsBesideOrAfter) {
+  for (const double factor : {0.0, 1.0}) {
+    std::vector<std::vector<at::Tensor>> all;
+    for (const MoeOverlap overlap : {MoeOverlap::kNone, MoeOverlap::kShared}) {
+      at::manual_seed(7);
+      const Moe moe({.experts = 4,
+                     .shared_ffn = 24,
+                     .capacity_factor = factor,
+                     .overlap = overlap,
+                     .router = {.aux_loss = 0.1, .z_loss = 0.1}},
+                    40, {.hidden = 32, .scale = 0.3, .output_scale = 0.3});
+      auto generator = at::detail::createCPUGenerator(3);
+      const at::Tensor x = at::randn({57, 32}, generator).set_requires_grad(true);
+      const at::Tensor out = moe.forward(x);
+      all.push_back(gradients(moe, out, x));
+      all.back().push_back(out.detach());
+    }
+    ASSERT_EQ(all[0].size(), all[1].size());
+    for (std::size_t i = 0; i < all[0].size(); ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i]));
+  }
+}
+
+const std::vector<MoeOverlap> kOverlaps{MoeOverlap::kNone, MoeOverlap::kShared,
+                                        MoeOverlap::kHalves};
+
 TEST(Moe, RepeatsItsBits) {
   for (const double factor : {0.0, 1.0}) {
     const auto moe = make_moe({.experts = 4, .shared_ffn = 6, .capacity_factor = factor});
@@ -138,10 +193,11 @@ TEST(Moe, KeepsTheShapeOfItsInput) {
 }
 
 /// Forward and backward of a layer with everything it can have.
-void run_all_of_it(double factor) {
+void run_all_of_it(double factor, MoeOverlap overlap) {
   const auto moe = make_moe({.experts = 4,
                              .shared_ffn = 6,
                              .capacity_factor = factor,
+                             .overlap = overlap,
                              .router = {.aux_loss = 0.1, .z_loss = 0.1}});
   const at::Tensor x = some_rows(40).set_requires_grad(true);
   const at::Tensor weights = some_rows(40, 5);
@@ -151,9 +207,13 @@ void run_all_of_it(double factor) {
   EXPECT_EQ(host.reads(), factor == 0 ? 1 : 0);
 }
 
-TEST(Moe, WithACapacityNeverMakesTheHostWait) { run_all_of_it(1.25); }
+TEST(Moe, WithACapacityNeverMakesTheHostWait) {
+  for (const MoeOverlap overlap : kOverlaps) run_all_of_it(1.25, overlap);
+}
 
-TEST(Moe, WithoutACapacityReadsTheCountsOnce) { run_all_of_it(0); }
+TEST(Moe, WithoutACapacityReadsTheCountsOnce) {
+  for (const MoeOverlap overlap : kOverlaps) run_all_of_it(0, overlap);
+}
 
 TEST(MoeShape, SaysWhatCannotBe) {
   EXPECT_EQ(error_text<InvalidArgument>([] { check(MoeShape{.experts = 3, .chosen = 4}); }),

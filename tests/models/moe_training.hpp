@@ -19,6 +19,7 @@ namespace spillway::testing {
 struct MoeCase {
   std::string model = "llama";
   double capacity_factor = 0;
+  MoeOverlap overlap = MoeOverlap::kShared;
   at::ScalarType dtype = at::kFloat;
   Group experts = Group();  ///< The ranks they are spread over.
 };
@@ -28,6 +29,7 @@ inline std::vector<LayerDesc> moe_layers(const MoeCase& of) {
                .ffn = 40,
                .shared_ffn = 24,
                .capacity_factor = of.capacity_factor,
+               .overlap = of.overlap,
                .router = {.aux_loss = 0.05, .z_loss = 0.01},
                .group = of.experts};
   if (of.model == "gpt") {

@@ -2,6 +2,7 @@
 // only what failed. A case that throws on one rank ends all of them at once.
 #include <cstdlib>
 #include <iostream>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,14 +16,20 @@ World* the_world = nullptr;
 
 class PrintsFailures : public ::testing::EmptyTestEventListener {
  public:
+  // Asked for when a part has failed, the name would be waited for forever: a lock is held then.
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    name_ = std::string(test.test_suite_name()) + '.' + test.name();
+  }
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    std::cerr << "rank " << ranks().rank() << ", "
-              << (test == nullptr ? "" : std::string(test->test_suite_name()) + '.' + test->name())
-              << ": " << result.file_name() << ':' << result.line_number() << '\n'
+    const char* const file = result.file_name();
+    std::cerr << "rank " << ranks().rank() << ", " << name_ << ": " << (file == nullptr ? "" : file)
+              << ':' << result.line_number() << '\n'
               << result.message() << '\n';
   }
+
+ private:
+  std::string name_;
 };
 
 }  // namespace

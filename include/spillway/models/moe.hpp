@@ -12,7 +12,7 @@
 ///       by atomic operations. They do not depend on the number of ranks the experts are spread over,
 ///       but for the order in which the gradients of several ranks' tokens are summed.
 /// Host: with a capacity the host waits for nothing. Without one it reads, once for each call, how
-///       many rows each expert gets of each rank.
+///       many rows each expert gets of each rank. On a GPU only streams wait for rows that travel.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,17 @@
 
 namespace spillway {
 
+class MoeDispatch;
+
+/// What is computed while rows travel between ranks, forward and backward (docs/moe.md).
+enum class MoeOverlap {
+  kNone,    ///< Nothing.
+  kShared,  ///< The expert that sees every token: the same bits as with nothing.
+  /// Besides, the experts for the other half of the tokens. Halves have capacities of their own, and
+  /// a weight's gradient is the sum of theirs, so bits differ from those of the other two.
+  kHalves,
+};
+
 struct MoeShape {
   int experts = 0;              ///< Of each layer that has any; 0: none has.
   int chosen = 2;               ///< How many of them see a token.
@@ -39,6 +50,7 @@ struct MoeShape {
   /// How many rows an expert takes, times the number that would be even; those beyond are dropped.
   /// 0: as many as come.
   double capacity_factor = 0;
+  MoeOverlap overlap = MoeOverlap::kShared;
   RouterShape router = {};
   /// The ranks that the experts of a layer are spread over, in equal parts.
   Group group = Group();
@@ -106,6 +118,12 @@ class Moe : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
+  [[nodiscard]] at::Tensor one_by_one(const at::Tensor& rows,
+                                      const std::vector<Routing>& routing) const;
+  [[nodiscard]] at::Tensor overlapped(const at::Tensor& rows, std::vector<Routing> parts) const;
+  /// What came back of each token, by the router's weights.
+  [[nodiscard]] at::Tensor combine(MoeDispatch& dispatch, const Routing& routing) const;
+
   MoeShape shape_;
   at::Tensor router_;
   std::shared_ptr<ExpertWeights> experts_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -32,6 +33,9 @@ struct Routing {
 /// learnt. No host synchronisation.
 [[nodiscard]] Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
                             const RouterShape& shape);
+
+/// The same of the first `tokens` and of the others, with their own counts. No host synchronisation.
+[[nodiscard]] std::vector<Routing> halves_of(const Routing& routing, std::int64_t tokens);
 
 /// Where a row has which experts. `indices`: [tokens, k] of experts, each at most once a row, -1 for
 /// none; `probabilities`: of the same sizes, or undefined. Gives [tokens, experts] as bool, and with
