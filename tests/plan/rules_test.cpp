@@ -67,7 +67,7 @@ recompute_collectives = true
   EXPECT_TRUE(rules.recompute_collectives);
   ASSERT_EQ(rules.rules.size(), 1U);
   EXPECT_EQ(rules.rules[0], wanted);
-  EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB}));
+  EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB, std::nullopt}));
   EXPECT_TRUE(rules.notes.empty());
   EXPECT_FALSE(rules.words);
 }
