@@ -19,6 +19,7 @@
 #include <iostream>
 #include <optional>
 
+#include <ATen/Context.h>
 #include <CLI/CLI.hpp>
 
 #include "common/budget_text.hpp"
@@ -119,7 +120,7 @@ std::unique_ptr<Session> session_for(const std::string& budget_text, const Llama
                                      at::Device device, bool small) {
   SessionOptions options;
   options.device = device;
-  if (device.is_cuda()) options.prepare = 24_GiB;
+  if (device.is_cuda()) options.prepare = 12_GiB;
   if (small) options.small = 4_KiB;
   const app::BudgetText budget = app::parse_budget(budget_text);
   const auto* bytes = std::get_if<Bytes>(&budget);
@@ -138,6 +139,7 @@ std::vector<Row> rows_of(const Options& options, const LlamaShape& shape, PacedL
     LlamaShape with = shape;
     with.moe.overlap = overlap_of(overlap);
     with.moe.group = link.group();
+    at::manual_seed(1);  // The same tokens for all, so the same rows for each expert.
     const auto model = std::make_shared<app::MeasuredModel>(with);
     Row plain;
     plain.overlap = overlap;

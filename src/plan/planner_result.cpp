@@ -70,7 +70,7 @@ void add_reasons(const Search& search, const Found& found, Plan& plan) {
       if (!spaces[i].decided.open[place(decision.buffer)]) continue;
       switch (decision.action.kind) {
         case ActionKind::kKeep:
-          decision.reason = "planner: keep";
+          decision.reason = kKeptByPlanner;
           break;
         case ActionKind::kOffload:
           decision.reason = waits ? "planner: offload" : "planner: offload, hidden behind compute";

@@ -14,9 +14,20 @@ void wait_for_tensor(const at::Tensor& tensor) {
 
 }  // namespace
 
+ResultsThere results_of(const OperatorTraits& collective) {
+  if (collective.name.starts_with("spillway_group::") || waits_for_results(collective)) {
+    return ResultsThere::kOnReturn;
+  }
+  return collective.name.find("c10d_functional") != std::string::npos ? ResultsThere::kAfterWait
+                                                                      : ResultsThere::kNobodyKnows;
+}
+
+bool waits_for_results(const OperatorTraits& traits) {
+  return traits.collective && traits.name.ends_with("c10d_functional::wait_tensor");
+}
+
 void wait_for_results(const OperatorTraits& collective, const torch::jit::Stack& results) {
-  const bool by_operator = collective.name.find("c10d_functional") != std::string::npos &&
-                           collective.name.find("wait_tensor") == std::string::npos;
+  const bool by_operator = results_of(collective) == ResultsThere::kAfterWait;
   for (const c10::IValue& result : results) {
     if (result.isObject()) {
       const auto work = result.toCustomClass<c10d::Work>();

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "spillway/plan/profile.hpp"
+
 namespace spillway {
 namespace {
 
@@ -47,8 +49,12 @@ bool has_side_effects(std::string_view name) {
              "aten::resize_", "aten::resize_as_", "aten::_resize_output_"});
 }
 
+/// How many rows travel is for each rank to say, and so is what its plan finds worth repeating.
+bool exchanges_rows(std::string_view name) { return name.ends_with("::all_to_all_single"); }
+
 std::string reason_against(const c10::OperatorHandle& handle, std::string_view name) {
-  if (is_collective(name)) return "a collective";
+  if (exchanges_rows(name)) return "an exchange of rows between ranks";
+  if (is_collective(name)) return std::string(kCollective);
   if (has_side_effects(name)) return "an operator with side effects";
   if (handle.hasTag(at::Tag::inplace_view)) return "an operator that changes a shape in place";
   // To know the size the host would have to wait for the device.

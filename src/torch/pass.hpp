@@ -40,8 +40,10 @@ struct ChunkLayout {
   std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
   std::vector<ActionKind> second;    // By buffer: if it cannot be recomputed.
   std::vector<bool> held;            // By buffer: the caller holds it anyway.
+  std::vector<std::size_t> bytes;    // By buffer: as recorded.
+  std::vector<bool> may_leave;       // By buffer: kept because the planner found room for it.
   std::vector<AnchorShape> anchors;  // By the number of the call.
-  std::vector<int> reload_order;     // Offloaded buffers, each once.
+  std::vector<int> reload_order;     // Buffers that leave or may leave, each once.
   std::vector<bool> shard;           // As `action`.
   GatherOrder gathers;               // As `action`.
   std::size_t shards = 0;            // How many are sharded.
@@ -85,12 +87,15 @@ struct Pass {
   int call_shift = 0;  // Calls here minus calls when it was recorded.
   std::vector<CallCount> calls_since_save;
   std::size_t anchors_found = 0;
-  std::vector<ValueId> anchors;  // Held until backward begins.
+  std::vector<ValueId> anchors;                          // Held until backward begins.
+  std::vector<std::weak_ptr<SavedBuffer>> on_their_way;  // To be offloaded when they have arrived.
   std::size_t next_site = 0;
   std::size_t unpacks = 0;
   PassTail tail;
   int offloads = 0;
   std::size_t offloaded = 0;  // Bytes.
+  std::size_t growth = 0;     // Bytes of buffers beyond what was recorded of them.
+  std::size_t next_kept = 0;  // The first buffer that was not asked yet to make room.
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;

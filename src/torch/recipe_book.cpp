@@ -6,6 +6,8 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
+#include "spillway/plan/profile.hpp"
+
 namespace spillway {
 namespace {
 
@@ -43,7 +45,8 @@ CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::
   call.number = number;
   call.flags = flags_now();
   call.gradients = at::GradMode::is_enabled();
-  call.no_replay = traits.collective && collectives_ ? std::string() : traits.no_replay;
+  call.no_replay =
+      collectives_ && traits.no_replay == kCollective ? std::string() : traits.no_replay;
   call.arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     add_input(call, static_cast<int>(i), inputs[i], i < traits.writes.size() && traits.writes[i]);
@@ -183,7 +186,10 @@ void RecipeBook::note_write(CallId id, int place) {
   if (counter.current_version() != argument.window.version()) {
     made(id, {-1, place, -1, -1}, after);
   } else if (!noted) {
-    value(after).unclaimed = false;  // Changed without saying so: nobody knows what it holds now.
+    // Changed without saying so: nobody knows what it holds now, but a collective around this one
+    // that gives it as new.
+    value(after).unclaimed = false;
+    value(after).filled_by = id;
   }
 }
 
@@ -202,7 +208,9 @@ void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
   Call& maker = call(id);
   // Unless that one filled memory which only the call around it knows.
   const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
-  if (!result.unclaimed && !(inner_cannot && maker.no_replay.empty())) return;
+  const bool filled_inside = result.maker < 0 && result.filled_by > id && made.output >= 0 &&
+                             maker.traits->collective && !maker.traits->writes_any;
+  if (!result.unclaimed && !filled_inside && !(inner_cannot && maker.no_replay.empty())) return;
   if (inner_cannot) {
     auto& makes = call(result.maker).makes;
     makes.erase(std::remove_if(makes.begin(), makes.end(),

@@ -42,6 +42,7 @@ struct Value {
   std::size_t bytes = 0;
   CallId maker = -1;       // -1: it came from outside, or nobody knows who wrote it.
   bool unclaimed = false;  // Seen when it was saved, by nobody else yet.
+  CallId filled_by = -1;   // A call that wrote it without saying so.
   bool fixed = false;      // A parameter or a registered buffer.
   bool kept = false;       // Autograd has it, and no session moves it.
   std::weak_ptr<SavedBuffer> buffer;

@@ -172,7 +172,8 @@ std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass
   }
   const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
   // A graph that is kept for a second backward asks more often than was recorded.
-  const std::size_t allowance = allowances[std::min(pass.unpacks, allowances.size()) - 1];
+  const std::size_t allowance =
+      allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
   return reload_window_.next_within(Bytes(allowance - std::min(allowance, on_device_)));
 }
 

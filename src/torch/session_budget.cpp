@@ -75,6 +75,27 @@ void SessionCore::keep_within_budget() {
   start_planning();
 }
 
+void SessionCore::make_room(Pass& pass, std::size_t allowed) {
+  if (pass.growth == 0 || proving_) return;
+  const ChunkLayout& layout = *pass.layout;
+  for (; pass.next_kept < layout.may_leave.size() && on_device_ > allowed; ++pass.next_kept) {
+    const BufferRef buffer = pass.buffers[pass.next_kept].lock();
+    const bool kept = buffer != nullptr && layout.may_leave[pass.next_kept] &&
+                      buffer->action == ActionKind::kKeep && buffer->on_device();
+    // What others hold would free nothing.
+    if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
+    if (!copy_out(*buffer)) return;
+    buffer->action = ActionKind::kOffload;
+    count_fallback("more was saved than was recorded: a buffer that was to be kept left");
+    release(*buffer);
+  }
+}
+
+std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
+  if (plan_ == nullptr || !plan_->budget) return allowance;
+  return allowance - std::min(allowance, pass.growth);
+}
+
 void SessionCore::begin_measuring() {
   const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !proving_;
   if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
@@ -92,7 +113,10 @@ void SessionCore::end_measuring() {
   if (budgeting_.measuring) {
     step_time_.end();
     // The plan knows nothing of passes that came in another order than was told.
-    if (follower_.knows() || follower_.schedule().empty()) budgeting_.measured_peak = peak;
+    if (follower_.knows() || follower_.schedule().empty()) {
+      budgeting_.measured_peak = peak;
+      if (plan_->budget && peak > *plan_->budget) ++budgeting_.above;
+    }
   }
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
@@ -263,6 +287,7 @@ BudgetReport SessionCore::budget_report() const {
   report.proving_peak = budgeting_.proving_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
+  report.above = budgeting_.above;
   if (plan_ == nullptr) return report;
   report.budget = plan_->budget.value_or(Bytes(0));
   report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collective_results.hpp"
 #include "scope_recording.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
@@ -156,7 +157,9 @@ void SessionCore::note_first_save(Pass& pass) {
   pass.next_site = 1;
   for (CallId id = 0; id < pass.book->calls(); ++id) {
     const Call& call = pass.book->call(id);
-    if (call.pass == pass.number && call.ended) make_anchors(call);
+    if (call.pass != pass.number || !call.ended) continue;
+    make_anchors(call);
+    if (waits_for_results(*call.traits)) offload_arrived(call);
   }
   pass.next_site = 0;
 }
@@ -254,6 +257,10 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   }
   BufferRef buffer =
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
+  if (id >= 0 && pass.layout != nullptr) {
+    const std::size_t recorded = pass.layout->bytes[static_cast<std::size_t>(id)];
+    pass.growth += buffer->bytes - std::min(buffer->bytes, recorded);
+  }
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
   if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);
@@ -354,11 +361,12 @@ void SessionCore::release_overdue() {
   }
 }
 
-void SessionCore::release_to_allowance(const Pass& pass, std::size_t site) {
+void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
   if (!has_allowance(pass) || site >= pass.layout->forward_allowance.size()) return;
-  while (on_device_ > pass.layout->forward_allowance[site]) {
+  const std::size_t allowed = allowed_in(pass, pass.layout->forward_allowance[site]);
+  while (on_device_ > allowed) {
     const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
-    if (!oldest) return;
+    if (!oldest) return make_room(pass, allowed);
     release_popped(oldest->lock());
   }
 }

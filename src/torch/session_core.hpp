@@ -140,8 +140,13 @@ class SessionCore final : public Interceptor,
   void set_staying(SavedBuffer& buffer, std::size_t bytes);
   [[nodiscard]] static bool has_allowance(const Pass& pass);
   void release_overdue();
-  void release_to_allowance(const Pass& pass, std::size_t site);
+  void release_to_allowance(Pass& pass, std::size_t site);
   void release_popped(const BufferRef& buffer);
+  /// Where a pass saves more than was recorded, and the budget has no room for it: what was planned
+  /// to be kept leaves, the first saved first, until no more than `allowed` is on the device.
+  void make_room(Pass& pass, std::size_t allowed);
+  /// Of an allowance: less what the pass has grown by, as what is beside its buffers grows too.
+  [[nodiscard]] std::size_t allowed_in(const Pass& pass, std::size_t allowance) const;
   void release(SavedBuffer& buffer);
 
   // Moments.
@@ -165,6 +170,8 @@ class SessionCore final : public Interceptor,
   void count_call(Pass& pass, Call& call) const;
   void make_anchors(const Call& call);
   void make_anchor(Pass& pass, const Call& call, std::size_t anchor);
+  /// Anchors that a collective made may leave once somebody has waited for them.
+  void offload_arrived(const Call& wait);
   void settle_awaited();
   void settle(const BufferRef& buffer);
   void hold_root(ValueId root, RecipeBook& book);
@@ -272,7 +279,8 @@ class SessionCore final : public Interceptor,
   void adopt_plan(Plan plan);
   void finish_proof();
   void lay_out();
-  [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan);
+  [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan,
+                                                                    bool budget);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   /// What torch's allocator hands out for `bytes`: what plans count in.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
@@ -398,6 +406,7 @@ class SessionCore final : public Interceptor,
     int corrected = 0;             // How often that grew.
     Bytes measured_peak;
     Bytes proving_peak;
+    std::uint64_t above = 0;  // Measured steps with more than the budget.
     Nanoseconds measured_step{};
     std::vector<std::string> drift;
   };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collective_results.hpp"
 #include "recipe.hpp"
 #include "session_core.hpp"
 #include "spillway/torch/scope.hpp"
@@ -58,6 +59,7 @@ void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) 
   const Call& ended = book_->call(call);
   if (ended.traits->writes_any) keep_if_changed(ended);
   make_anchors(ended);
+  if (waits_for_results(*ended.traits)) offload_arrived(ended);
   settle_awaited();
 }
 
@@ -132,13 +134,30 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   const auto place = static_cast<int>(pass.layout->second.size() + number);
   const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
   buffer->anchor = true;
-  // What a collective gives may still be on its way.
-  buffer->action = call.traits->collective ? ActionKind::kKeep : anchor.action;
+  const ResultsThere there =
+      call.traits->collective ? results_of(*call.traits) : ResultsThere::kOnReturn;
+  // What is still on its way stays until it has arrived.
+  buffer->action = there == ResultsThere::kOnReturn ? anchor.action : ActionKind::kKeep;
   attach(buffer, id);
   hold_root(id, *pass.book);
   pass.anchors.push_back(id);
   if (!call.traits->collective && start_shard(buffer)) return;
+  if (there == ResultsThere::kAfterWait && anchor.action == ActionKind::kOffload) {
+    pass.on_their_way.push_back(buffer);
+  }
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+}
+
+void SessionCore::offload_arrived(const Call& wait) {
+  Pass& pass = *passes_[static_cast<std::size_t>(wait.pass)];
+  if (pass.on_their_way.empty() || wait.tensors.empty()) return;
+  const BufferRef arrived = book_->value(wait.tensors.front().value).buffer.lock();
+  const auto found = std::find_if(pass.on_their_way.begin(), pass.on_their_way.end(),
+                                  [&](const WeakBuffer& each) { return each.lock() == arrived; });
+  if (arrived == nullptr || found == pass.on_their_way.end()) return;
+  pass.on_their_way.erase(found);
+  arrived->action = ActionKind::kOffload;
+  start_offload(arrived);
 }
 
 void SessionCore::attach(const BufferRef& buffer, ValueId id) {

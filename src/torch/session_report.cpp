@@ -42,6 +42,7 @@ void write_budget(const BudgetReport& budget, Line&& line) {
                       " above any plan of this kind");
   }
   for (const std::string& each : budget.drift) line("drift", each);
+  if (budget.above > 0) line("above the budget", std::to_string(budget.above) + " steps");
 }
 
 template <typename Line>
@@ -79,7 +80,8 @@ nlohmann::ordered_json json_of(const BudgetReport& budget) {
           {"predicted_peak", budget.predicted_peak.count()},
           {"measured_peak", budget.measured_peak.count()},
           {"proving_peak", budget.proving_peak.count()},
-          {"drift", budget.drift}};
+          {"drift", budget.drift},
+          {"above", budget.above}};
 }
 
 }  // namespace

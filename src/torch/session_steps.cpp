@@ -8,6 +8,7 @@
 #include "session_core.hpp"
 #include "shard_digest.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/plan/planner.hpp"
 
 namespace spillway {
 namespace {
@@ -223,12 +224,14 @@ void SessionCore::lay_out() {
   out_window_.set_limit(plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow)));
   reload_window_.set_limit(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow)));
   layouts_.clear();
-  for (const ChunkPlan& chunk : plan_->chunks) layouts_[chunk.chunk] = layout_of(chunk);
+  for (const ChunkPlan& chunk : plan_->chunks) {
+    layouts_[chunk.chunk] = layout_of(chunk, plan_->budget.has_value());
+  }
   sharding_.window.set_limit(out_window_.limit());
   sharding_.digest = shard_digest(*plan_);
 }
 
-std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan) {
+std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool budget) {
   auto layout = std::make_shared<ChunkLayout>();
   std::vector<at::ScalarType> dtypes;
   for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));
@@ -242,6 +245,8 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
     layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
     layout->second.push_back(decision.second);
     layout->held.push_back(decision.fixed == FixedReason::kHeldByCaller);
+    layout->bytes.push_back(decision.bytes.count());
+    layout->may_leave.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
   }
   for (const Anchor& anchor : plan.anchors) {
@@ -260,7 +265,9 @@ std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan)
   std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {
     const auto place = static_cast<std::size_t>(id);
-    if (layout->action[place] != ActionKind::kOffload || queued[place]) return;
+    const bool leaves = layout->action[place] == ActionKind::kOffload ||
+                        (place < layout->may_leave.size() && layout->may_leave[place]);
+    if (!leaves || queued[place]) return;
     queued[place] = true;
     layout->reload_order.push_back(id);
   };

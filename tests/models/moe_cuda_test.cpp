@@ -57,12 +57,13 @@ class CudaMoe : public ::testing::Test {
     if (cuda_system().devices.empty()) GTEST_SKIP() << "skipped: no CUDA device";
   }
 
-  static int waits_of(double factor) {
+  static int waits_of(double factor, MoeOverlap overlap) {
     const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
     at::manual_seed(1);
     const Moe moe({.experts = 8,
                    .shared_ffn = 128,
                    .capacity_factor = factor,
+                   .overlap = overlap,
                    .router = {.aux_loss = 0.01, .z_loss = 0.01}},
                   256, {.hidden = 128, .options = options});
     const at::Tensor x = at::randn({512, 128}, options).set_requires_grad(true);
@@ -81,9 +82,15 @@ class CudaMoe : public ::testing::Test {
   }
 };
 
-TEST_F(CudaMoe, WithACapacityNeverMakesTheHostWait) { EXPECT_EQ(waits_of(1.25), 0); }
+TEST_F(CudaMoe, WithACapacityNeverMakesTheHostWait) {
+  EXPECT_EQ(waits_of(1.25, MoeOverlap::kShared), 0);
+  EXPECT_EQ(waits_of(1.25, MoeOverlap::kHalves), 0);
+}
 
-TEST_F(CudaMoe, WithoutACapacityWaitsForTheCountsAlone) { EXPECT_EQ(waits_of(0), 1); }
+TEST_F(CudaMoe, WithoutACapacityWaitsForTheCountsAlone) {
+  EXPECT_EQ(waits_of(0, MoeOverlap::kShared), 1);
+  EXPECT_EQ(waits_of(0, MoeOverlap::kHalves), 1);
+}
 
 }  // namespace
 }  // namespace spillway

@@ -276,6 +276,35 @@ TEST(ExpertRanks, HaveTheSameBitsWithASessionWithEveryOverlap) {
   }
 }
 
+/// What replays start from: rows that travelled, held on the host instead of on the device. They
+/// never travel again.
+TEST(ExpertRanks, OffloadWhatTravelledAndRecomputeTheRest) {
+  const std::string repeated = "[limits]\nrecompute_collectives = true\n";
+  for (const auto& [overlap, limits] :
+       {std::pair(MoeOverlap::kShared, std::string()), std::pair(MoeOverlap::kHalves, repeated)}) {
+    const MoeCase of{.overlap = overlap};
+    const MoeTrained wanted = train(of, nullptr);
+    Session session(
+        moe_session("[[rule]]\nproducer = '_c10d_functional::all_to_all_single'\n"
+                    "action = 'offload'\n[[rule]]\naction = 'recompute'\n" +
+                    limits));
+    const MoeTrained found = train(of, &session);
+    EXPECT_EQ(count_different(found.values, wanted.values), 0);
+    std::uint64_t planned = 0;
+    for (const Anchor& anchor : session.plan()->chunks[0].anchors) {
+      if (anchor.name != "_c10d_functional::all_to_all_single") continue;
+      EXPECT_EQ(anchor.action.kind, ActionKind::kOffload) << anchor.reason;
+      if (anchor.bytes >= Bytes(256)) planned += anchor.bytes.count();
+    }
+    EXPECT_GT(planned, 0U);
+    const SessionReport report = session.report();
+    // Two micro-batches, and rows change; those whose backward is near may stay.
+    EXPECT_GT(report.bytes_out.count(), planned / 2) << report;
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+    EXPECT_TRUE(report.demoted.empty()) << report;
+  }
+}
+
 TEST(ExpertRanks, HaveTheSameBitsWithABudget) {
   for (const MoeOverlap overlap : {MoeOverlap::kShared, MoeOverlap::kHalves}) {
     const MoeCase of{.overlap = overlap};

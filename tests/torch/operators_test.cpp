@@ -34,6 +34,10 @@ TEST(OperatorTraits, RefuseCollectives) {
     EXPECT_EQ(traits.no_replay, "a collective") << name;
   }
   EXPECT_FALSE(traits_of("aten::mm").collective);
+  EXPECT_TRUE(traits_of("_c10d_functional::all_to_all_single").collective);
+  // Not even where collectives may be repeated.
+  EXPECT_EQ(traits_of("_c10d_functional::all_to_all_single").no_replay,
+            "an exchange of rows between ranks");
 }
 
 TEST(OperatorTraits, RefuseWhatChangesStatisticsWithoutSayingSo) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
@@ -21,6 +22,10 @@
 #include "spillway/plan/shard.hpp"
 
 namespace spillway {
+
+/// Decision::reason of what is kept because there is room for it, not because a rule or the profile
+/// says so.
+inline constexpr std::string_view kKeptByPlanner = "planner: keep";
 
 struct PlannerOptions {
   /// The most a step may have allocated at once above what is there before it.

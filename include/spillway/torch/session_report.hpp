@@ -63,6 +63,8 @@ struct BudgetReport {
   Bytes proving_peak;  ///< Of the last step that proved it: that has twice what it remakes.
   Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
   std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
+  /// Measured steps whose peak was above the budget: with sizes that no plan has seen before.
+  std::uint64_t above = 0;
 };
 
 struct SessionReport {
