@@ -7,6 +7,7 @@
 #include "plan/planner_closed_bound.hpp"
 #include "plan/planner_result.hpp"
 #include "plan/planner_search.hpp"
+#include "plan/planner_shard.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway {
@@ -48,18 +49,27 @@ class Planning {
   /// Empty if nothing was found that fits.
   [[nodiscard]] std::optional<PlannedStep> plan(std::int64_t budget, std::vector<Choice>& known) {
     const std::optional<std::int64_t> bound = search_.bound_ns(budget);
-    if (!bound) return std::nullopt;
-    Found found = search_.best(budget, *bound, known);
-    if (!found.evaluated.fits()) {
-      found = smallest_within(budget);
-      if (!found.evaluated.fits()) return std::nullopt;
-    }
+    const bool shards = !options_.equal.empty();
+    if (!bound && !shards) return std::nullopt;
+    Found found = bound ? search_.best(budget, *bound, known) : smallest_within(budget);
+    if (!found.evaluated.fits() && bound) found = smallest_within(budget);
+    if (shards) shard_what_helps(search_, options_, budget, found);
+    if (!found.evaluated.fits()) return std::nullopt;
     keep_what_stays(search_, budget, found);
     known.push_back(found.choice);
-    return result(found, budget, *bound);
+    return result(found, budget, bound_of(found, bound));
   }
 
  private:
+  /// The programme's bound holds for whole buffers only.
+  [[nodiscard]] std::int64_t bound_of(const Found& found, std::optional<std::int64_t> bound) const {
+    const bool shards =
+        std::any_of(found.choice.begin(), found.choice.end(), [](const ChunkChoice& chunk) {
+          return std::find(chunk.shard.begin(), chunk.shard.end(), true) != chunk.shard.end();
+        });
+    return shards ? 0 : bound.value_or(0);
+  }
+
   /// The choice that needs the least, with as much as the budget has.
   [[nodiscard]] Found smallest_within(std::int64_t budget) {
     const Found& smallest = search_.smallest();
@@ -81,7 +91,8 @@ class Planning {
     step.base_peak = base_.peak;
     step.step_ns = simulation.step_ns;
     step.peak = simulation.peak;
-    step.closed_bound_ns = closed_bound_ns(search_.evaluator(), base_, profile_.link, budget);
+    step.closed_bound_ns =
+        bound == 0 ? 0 : closed_bound_ns(search_.evaluator(), base_, profile_.link, budget);
     step.bound_ns = std::max({bound, step.closed_bound_ns, base_.step_ns});
     step.gap = step.bound_ns > 0
                    ? static_cast<double>(step.step_ns) / static_cast<double>(step.bound_ns) - 1

@@ -123,7 +123,11 @@ Plan Evaluator::plan(const Choice& choice) const {
   for (std::size_t i = 0; i < spaces_.size(); ++i) {
     ChunkPlan chunk = spaces_[i].decided.plan;
     for (std::size_t id = 0; id < chunk.decisions.size(); ++id) {
-      if (spaces_[i].decided.open[id]) chunk.decisions[id].action.kind = choice[i].buffers[id];
+      if (!spaces_[i].decided.open[id]) continue;
+      Action& action = chunk.decisions[id].action;
+      action.kind = choice[i].buffers[id];
+      const std::vector<bool>& shard = choice[i].shard;
+      action.shard = !shard.empty() && shard[id] && action.kind != ActionKind::kRecompute;
     }
     plan_recompute(profile_.chunks[i], profile_, rules_, matchers_[i], chunk, choice[i].values);
     plan.chunks.push_back(std::move(chunk));

@@ -84,6 +84,7 @@ void add_reasons(const Search& search, const Found& found, Plan& plan) {
           break;
         }
       }
+      if (decision.action.shard) decision.reason += ", a part on each rank";
     }
   }
 }

@@ -63,4 +63,15 @@ Rules translate(const Rules& rules, const ModelShape& shape) {
   return translated;
 }
 
+bool may_shard(const Rules& rules) {
+  const bool by_rule = std::any_of(rules.rules.begin(), rules.rules.end(),
+                                   [](const Rule& rule) { return rule.action.shard; });
+  if (rules.plan_shards || by_rule) return true;
+  if (!rules.words) return false;
+  const auto* const megatron = std::get_if<MegatronWords>(&*rules.words);
+  const auto* const paddle = std::get_if<PaddleWords>(&*rules.words);
+  return (megatron != nullptr && megatron->distribute_saved_activations) ||
+         (paddle != nullptr && paddle->recompute_partition);
+}
+
 }  // namespace spillway

@@ -108,6 +108,7 @@ void read_limits(TomlReader table, Rules& rules) {
     rules.in_flight_modules = static_cast<int>(*count);
   }
   rules.recompute_collectives = table.flag("recompute_collectives").value_or(false);
+  rules.plan_shards = table.flag("shard").value_or(false);
   table.finish();
   if (rules.limits.in_flight && rules.in_flight_modules) {
     table.refuse("in_flight_modules",

@@ -73,7 +73,10 @@ void write_rule(const Rule& rule, TomlWriter& out) {
 }
 
 void write_limits(const Rules& rules, TomlWriter& out) {
-  if (rules.limits == Limits{} && !rules.in_flight_modules && !rules.recompute_collectives) return;
+  if (rules.limits == Limits{} && !rules.in_flight_modules && !rules.recompute_collectives &&
+      !rules.plan_shards) {
+    return;
+  }
   out.line("\n[limits]");
   out.bytes("host", rules.limits.host);
   out.bytes("in_flight", rules.limits.in_flight);
@@ -84,6 +87,7 @@ void write_limits(const Rules& rules, TomlWriter& out) {
   out.bytes("min_size", rules.limits.min_size);
   if (rules.limits.slowdown) out.value("slowdown", number(*rules.limits.slowdown));
   out.flag("recompute_collectives", rules.recompute_collectives);
+  out.flag("shard", rules.plan_shards);
 }
 
 }  // namespace

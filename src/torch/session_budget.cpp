@@ -22,6 +22,14 @@ constexpr int kMostRefreshes = 3;
 /// How often a plan is made anew because its peak was above the budget.
 constexpr int kMostCorrections = 3;
 
+/// For parts that are copied out, of a plan with a budget.
+Bytes small_window(const Profile& profile) {
+  constexpr std::uint64_t kShare = 64;
+  Bytes most;
+  for (const ChunkProfile& chunk : profile.chunks) most = std::max(most, chunk.theoretical_peak);
+  return Bytes(most.count() / kShare);
+}
+
 double total_ns(const Profile& profile) {
   double total = 0;
   for (const ChunkProfile& chunk : profile.chunks) {
@@ -156,7 +164,15 @@ void SessionCore::wait_for_plan() {
   adopt_plan(std::move(plan));
 }
 
+void SessionCore::make_room_for_others(Bytes excess) {
+  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
+  ++budgeting_.corrected;
+  budgeting_.reserve += excess;
+  start_planning();
+}
+
 void SessionCore::start_planning() {
+  if (plans_together() && sharding_.group->rank() != 0) return;
   PlanningJob::Question question;
   question.profile = profile_;
   question.budget = *options_.budget;
@@ -168,9 +184,11 @@ void SessionCore::start_planning() {
   limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
   question.options.schedule = schedule_;
   question.options.shard = shard_model();
-  if (question.options.shard.ranks > 1) {
-    limits.in_flight = out_window_.limit();  // What is sharded goes by them, whatever is allowed.
-    limits.ahead = reload_window_.limit();
+  if (plans_together()) {
+    // What is sharded goes by them, whatever is allowed.
+    if (!limits.in_flight) limits.in_flight = options_.in_flight.value_or(small_window(*profile_));
+    if (!limits.ahead) limits.ahead = options_.ahead.value_or(Bytes(0));
+    question.options.equal = equal_buffers();
   }
   question.recorded = recorded_schedule_;
   question.passes = recorded_passes_;

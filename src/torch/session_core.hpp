@@ -230,7 +230,18 @@ class SessionCore final : public Interceptor,
   void free_part(ShardedBuffer& shard);
   void leave_shard(SavedBuffer& buffer);
   void end_sharding() noexcept;
+  /// What of the step's digests is not equal on all ranks; empty: they are of other buffers.
+  [[nodiscard]] std::optional<std::set<Proof::Key>> compare_digests();
   void finish_shard_proof();
+  void finish_comparison();
+  /// By chunk and buffer of the profile: what the planner may shard.
+  [[nodiscard]] std::vector<std::vector<bool>> equal_buffers() const;
+  /// With a budget and rules that may shard the first rank of the group plans for all.
+  [[nodiscard]] bool plans_together() const;
+  void remember_plan();
+  void share_plan();
+  void make_room_for_others(Bytes excess);
+  [[nodiscard]] std::string send_plan();
   void lose_shard_group(const std::exception& error);
   [[nodiscard]] std::optional<ShardTotals> shard_report() const;
   [[nodiscard]] ShardModel shard_model() const;
@@ -340,8 +351,10 @@ class SessionCore final : public Interceptor,
     std::uint64_t ahead = 0;  // In this step: so many bytes are gathered ahead, on all ranks.
     bool on = false;          // In this step,
     bool proving = false;     // or it is proved what may be.
-    bool proved = false;      // Since the plan was adopted.
-    std::shared_ptr<Pass> open;                            // Whose forward runs.
+    bool comparing = false;   // What is saved, for the planner: it is recorded.
+    std::set<Proof::Key> equal;  // What was, in the record that was compared.
+    bool proved = false;         // Since the plan was adopted.
+    std::shared_ptr<Pass> open;  // Whose forward runs.
     OffloadWindow<std::shared_ptr<ShardedBuffer>> window;  // Parts that are copied out.
     std::vector<std::pair<Proof::Key, at::Tensor>> digests;
     std::vector<std::string> refused;
@@ -400,10 +413,12 @@ class SessionCore final : public Interceptor,
     bool as_predicted = true;
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
-    std::uint64_t timed_step = 0;  // Counted from 1.
-    Bytes reserve;                 // Left of the budget for what the planner cannot know,
-    Bytes planned_reserve;         // and when the plan was made that is carried out.
-    int corrected = 0;             // How often that grew.
+    std::uint64_t timed_step = 0;         // Counted from 1.
+    Bytes reserve;                        // Left of the budget for what the planner cannot know,
+    Bytes planned_reserve;                // and when the plan was made that is carried out.
+    int corrected = 0;                    // How often that grew.
+    std::shared_ptr<const Plan> adopted;  // As it was, of ranks that plan together,
+    std::uint64_t adopted_word = 0;       // and a word for it.
     Bytes measured_peak;
     Bytes proving_peak;
     std::uint64_t above = 0;  // Measured steps with more than the budget.

@@ -169,11 +169,13 @@ void SessionCore::end_sharding() noexcept {
   try {
     close_forward();
     if (sharding_.proving) finish_shard_proof();
+    if (sharding_.comparing) finish_comparison();
   } catch (const std::exception& error) {
     lose_shard_group(error);
   }
   sharding_.on = false;
   sharding_.proving = false;
+  sharding_.comparing = false;
   sharding_.digests.clear();
   for (const auto& pass : passes_) {
     for (const auto& shard : pass->shards) {

@@ -47,23 +47,27 @@ void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
 void SessionCore::agree_on_sharding(bool proves) {
   sharding_.on = false;
   sharding_.proving = false;
+  sharding_.comparing = false;
   sharding_.digests.clear();
   const bool planned = !record_next_ && sharding_.digest != 0;
   if (sharding_.group == nullptr || sharding_.group->size() < 2) {
     if (planned) note_no_shard_group();
     return;
   }
+  const bool compares = record_next_ && options_.budget && options_.rules.plan_shards;
   const std::uint64_t wants_proof = proves || !sharding_.proved ? 1 : 0;
   const std::vector<std::uint64_t> words =
       ask({planned ? sharding_.digest : 0, planned ? wants_proof : 0,
-           reload_window_.limit().count()})
+           reload_window_.limit().count(), compares ? std::uint64_t{1} : 0})
           ->read();
   bool same = words[0] != 0;
   sharding_.ahead = words[2];
-  for (std::size_t i = 0; i < words.size(); i += 3) {
+  sharding_.comparing = true;
+  for (std::size_t i = 0; i < words.size(); i += 4) {
     same = same && words[i] == words[0];
     sharding_.proving = sharding_.proving || words[i + 1] != 0;
     sharding_.ahead = std::min(sharding_.ahead, words[i + 2]);
+    sharding_.comparing = sharding_.comparing && words[i + 3] != 0;
   }
   if (!same && planned) {
     count_fallback(
@@ -97,7 +101,13 @@ void SessionCore::open_for_shards(const std::shared_ptr<Pass>& pass) {
 bool SessionCore::start_shard(const BufferRef& buffer) {
   Pass& pass = *buffer->pass;
   const int id = buffer->id;
-  if (id < 0 || pass.layout == nullptr || pass.diverged) return false;
+  if (id < 0) return false;
+  if (sharding_.comparing && pass.record != nullptr) {
+    const CallRecorder::Pause pause;
+    sharding_.digests.emplace_back(Proof::Key{pass.key.chunk, id}, digest_of(buffer->storage));
+    return false;
+  }
+  if (pass.layout == nullptr || pass.diverged) return false;
   if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
   const CallRecorder::Pause pause;
   if (sharding_.proving) {

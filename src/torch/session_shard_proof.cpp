@@ -27,7 +27,7 @@ std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>
 
 }  // namespace
 
-void SessionCore::finish_shard_proof() {
+std::optional<std::set<Proof::Key>> SessionCore::compare_digests() {
   const CallRecorder::Pause pause;
   const auto& digests = sharding_.digests;
   std::uint64_t which = 0;
@@ -39,17 +39,32 @@ void SessionCore::finish_shard_proof() {
   for (std::size_t i = 2; i < lists.size(); ++i) {
     if (lists[i] == lists[i % 2]) continue;
     count_fallback("it could not be proved what may be sharded: the ranks saved other buffers");
-    return;
+    return std::nullopt;
   }
-  sharding_.proved = true;
-  if (digests.empty()) return;
+  if (digests.empty()) return std::set<Proof::Key>();
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> numbers;
   for (const auto& [key, digest] : digests) numbers.push_back(digest);
   const at::Tensor host = at::stack(numbers).cpu();
   std::vector<std::uint64_t> mine(digests.size());
   std::memcpy(mine.data(), host.data_ptr(), host.nbytes());
-  const std::set<Proof::Key> refused = unequal(digests, sharding_.group->exchange(mine)->read());
+  return unequal(digests, sharding_.group->exchange(mine)->read());
+}
+
+void SessionCore::finish_comparison() {
+  const std::optional<std::set<Proof::Key>> refused = compare_digests();
+  if (!refused) return;
+  sharding_.equal.clear();
+  for (const auto& [key, digest] : sharding_.digests) {
+    if (!refused->contains(key)) sharding_.equal.insert(key);
+  }
+}
+
+void SessionCore::finish_shard_proof() {
+  const std::optional<std::set<Proof::Key>> found = compare_digests();
+  if (!found) return;
+  sharding_.proved = true;
+  const std::set<Proof::Key>& refused = *found;
   if (refused.empty()) return;
   auto plan = std::make_shared<Plan>(*plan_);
   const auto refuse = [&](Action& action, std::string& reason, const std::string& name) {

@@ -39,6 +39,7 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   }
   if (options_.budget) {
     begin_budgeted_step(schedule);
+    share_plan();
   } else {
     begin_fitted_step(schedule);
   }
@@ -217,6 +218,7 @@ void SessionCore::adopt_plan(Plan plan) {
   demoted_.clear();
   sharding_.proved = false;
   sharding_.refused.clear();
+  remember_plan();
   lay_out();
 }
 

@@ -62,6 +62,16 @@ class ShardedRanks(RanksTest):
         self.assertIn("offload, sharded", text)
         self.assertRegex(text, r"gathered +\d+ buffers, \d+ of them late")
 
+    def test_plan_together_within_a_budget(self):
+        words = [*WORDS, *parallel(tensor=2, pipeline=2)]
+        wanted = self.digest(4, *words, "--plain")
+        out = self.folder / "run"
+        rules = self.rules("[limits]\nshard = true\n")
+        self.assertEqual(self.digest(4, *words, *rules, "--budget", "60%", "--out", out), wanted)
+        for report in self.reports(out, 4):
+            self.assertEqual(report["shard"]["ranks"], 2)
+            self.assertEqual(report["shard"]["gathers"], report["shard"]["buffers"])
+
     def test_refuse_parts_of_sequences(self):
         result = self.train(2, *WORDS, *parallel(tensor=2, sequence_parallel="true", recompute_interval=1, recompute_partition="true"))
         self.assertNotEqual(result.returncode, 0)

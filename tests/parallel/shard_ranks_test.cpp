@@ -308,6 +308,43 @@ TEST(Shard, IsLeftOutWithoutAGroup) {
   }
 }
 
+/// Whether all ranks gave the same text.
+bool all_the_same(const std::string& text) {
+  const auto word = static_cast<std::int64_t>(std::hash<std::string>()(text));
+  const at::Tensor all = ranks().everyone().all_gather(at::full({1}, word, at::kLong));
+  return all.eq(word).all().item<bool>();
+}
+
+class ShardBudget : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ShardBudget, GivesAllRanksOnePlan) {
+  for (const bool background : {false, true}) {
+    SessionOptions options = options_for(GetParam());
+    const bool pinned = std::string(GetParam()).starts_with("[[rule]]");
+    options.budget = Budget::share(pinned ? 0.9 : 0.75);
+    options.plan_in_background = background;
+    Session session(std::move(options));
+    session.set_shard_group(everyone());
+    // Times are looked at a few times, and plans made anew.
+    EXPECT_EQ(different_steps(session, background ? 6 : 16, kPlainTower), 0);
+    if (background) continue;  // It may not be there yet.
+    const SessionReport report = session.report();
+    ASSERT_NE(session.plan(), nullptr);
+    ASSERT_TRUE(session.plan()->budget.has_value()) << report;
+    EXPECT_TRUE(all_the_same(to_json(*session.plan()))) << report;
+    EXPECT_FALSE(report.fallbacks.contains(
+        "a step was not sharded: a rank of the shard group recorded, or had another plan"))
+        << report;
+    EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+    if (pinned) expect_in_parts(report);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ShardBudget,
+                         ::testing::Values("[limits]\nshard = true\n",
+                                           "[[rule]]\nsaved_by = 'aten::mm*'\naction = 'keep'\n"
+                                           "shard = true\n"));
+
 TEST(Shard, LeavesAPartOnTheDevice) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());

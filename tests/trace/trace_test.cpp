@@ -90,10 +90,13 @@ TEST(StepEvents, BecomeOneTrackAStreamAndLeaveOutTheEmptyOnes) {
   StepEvents events;
   events.compute = {span("work", 0, 10)};
   events.copies_back = {span("copy", 5, 7)};
+  events.gathers = {span("gather", 6, 9)};
   events.memory = {{0, 100}};
   const TraceProcess process = process_of("predicted", events);
   EXPECT_EQ(process.name, "predicted");
-  ASSERT_EQ(process.tracks.size(), 2U);
+  ASSERT_EQ(process.tracks.size(), 3U);
+  EXPECT_EQ(process.tracks[2].name, "gather");
+  EXPECT_EQ(process.tracks[2].spans, events.gathers);
   EXPECT_EQ(process.tracks[0].name, "compute");
   EXPECT_EQ(process.tracks[0].spans, events.compute);
   EXPECT_EQ(process.tracks[1].name, "copy back");

@@ -37,9 +37,12 @@ struct PlannerOptions {
   /// `host` is a constraint, smaller buffers than `min_size` are kept.
   Rules rules = {};
   PassSchedule schedule = {};  ///< Empty: one_pass().
-  /// The ranks that share what rules shard. The planner itself shards nothing; what rules pin to be
-  /// sharded it weighs as whole, and the simulator as what it is.
+  /// The ranks that share what is sharded. What rules pin to be sharded the programme weighs as
+  /// whole, and the simulator as what it is.
   ShardModel shard = {};
+  /// By chunk of the profile, then by buffer: what is equal on all ranks, and may be sharded. Empty:
+  /// nothing but what rules shard.
+  std::vector<std::vector<bool>> equal = {};
   /// The search ends when the plan is proven to be within this share of the best one, or when the
   /// time is up; then the best plan found so far is taken.
   double gap = 1e-3;

@@ -63,6 +63,8 @@ struct Rules {
   std::optional<int> in_flight_modules;
   /// What collectives make may be recomputed; all ranks must have the same rules then.
   bool recompute_collectives = false;
+  /// The planner may shard what is equal on all ranks of the session's shard group.
+  bool plan_shards = false;
   std::optional<FrameworkWords> words;  ///< Not translated yet; they come after `rules`.
   std::vector<std::string> notes;       ///< What the reader of the rules should know.
 
@@ -76,6 +78,9 @@ struct Rules {
 
 /// Errors: IoError if the file cannot be read, else as parse_rules().
 [[nodiscard]] Rules load_rules(const std::filesystem::path& path);
+
+/// Whether plans by these rules, or under them, may shard.
+[[nodiscard]] bool may_shard(const Rules& rules);
 
 /// What words of frameworks are translated for.
 struct ModelShape {

@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/planner.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "synthetic_timeline.hpp"
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::llama_profile;
+
+PlannerOptions within(Bytes budget) {
+  PlannerOptions options;
+  options.budget = budget;
+  options.time_limit = std::chrono::milliseconds(600'000);  // It never ends a search.
+  options.rules.limits.in_flight = options.rules.limits.ahead = Bytes(0);
+  return options;
+}
+
+/// Four ranks that hold everything alike and gather at so many bytes a second.
+PlannerOptions among_four(const Profile& profile, Bytes budget, double speed) {
+  PlannerOptions options = within(budget);
+  options.shard = {.ranks = 4, .bytes_per_second = speed};
+  for (const ChunkProfile& chunk : profile.chunks) {
+    options.equal.emplace_back(chunk.buffers.size(), true);
+  }
+  return options;
+}
+
+int shards(const Plan& plan) {
+  int count = 0;
+  for (const Decision& decision : plan.chunks[0].decisions) count += decision.action.shard ? 1 : 0;
+  return count;
+}
+
+Bytes share(Bytes bytes, double part) {
+  return Bytes(static_cast<std::uint64_t>(static_cast<double>(bytes.count()) * part));
+}
+
+TEST(PlannerShard, UsesAFastGroupToSaveTime) {
+  const Profile profile = llama_profile(4);
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  const Bytes budget = share(kept, 0.45);
+  const PlannedStep alone = plan_for_budget(profile, within(budget));
+  const PlannerOptions options = among_four(profile, budget, 400e9);
+  const PlannedStep together = plan_for_budget(profile, options);
+  EXPECT_LT(together.step_ns, alone.step_ns);
+  EXPECT_LE(together.peak, budget);
+  EXPECT_GT(shards(together.plan), 0);
+  SimulateOptions simulation;
+  simulation.shard = options.shard;
+  const Simulation again = simulate(profile, together.plan, simulation);
+  EXPECT_EQ(again.step_ns, together.step_ns);
+  EXPECT_EQ(again.peak, together.peak);
+  for (const Decision& decision : together.plan.chunks[0].decisions) {
+    if (!decision.action.shard) continue;
+    EXPECT_NE(decision.action.kind, ActionKind::kRecompute);
+    EXPECT_THAT(decision.reason, HasSubstr("a part on each rank"));
+  }
+}
+
+TEST(PlannerShard, LeavesASlowGroupAlone) {
+  const Profile profile = llama_profile(4);
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  const Bytes budget = share(kept, 0.6);
+  const PlannedStep alone = plan_for_budget(profile, within(budget));
+  const PlannedStep together = plan_for_budget(profile, among_four(profile, budget, 1e8));
+  EXPECT_EQ(shards(together.plan), 0);
+  EXPECT_EQ(together.step_ns, alone.step_ns);
+  EXPECT_EQ(together.bound_ns, alone.bound_ns);
+}
+
+TEST(PlannerShard, TakesOnlyWhatIsEqual) {
+  const Profile profile = llama_profile(4);
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  PlannerOptions options = among_four(profile, share(kept, 0.45), 400e9);
+  for (std::size_t id = 0; id < options.equal[0].size(); ++id) options.equal[0][id] = id % 3 == 0;
+  const PlannedStep step = plan_for_budget(profile, options);
+  for (const Decision& decision : step.plan.chunks[0].decisions) {
+    if (!decision.action.shard) continue;
+    EXPECT_EQ(decision.buffer % 3, 0);
+  }
+}
+
+TEST(PlannerShard, ShardsNothingWhereEverythingFits) {
+  const Profile profile = llama_profile(2);
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  const PlannedStep step = plan_for_budget(profile, among_four(profile, kept, 400e9));
+  EXPECT_EQ(shards(step.plan), 0);
+  EXPECT_EQ(step.step_ns, step.base_ns);
+}
+
+}  // namespace
+}  // namespace spillway
