@@ -81,7 +81,6 @@ struct Outcome {
 
 LlamaShape shape_of(bool small, at::Device device) {
   LlamaShape shape;
-  shape.tokens = 4096;
   if (small) {
     shape = {.layers = 8,
              .hidden = 64,
@@ -336,6 +335,7 @@ void measure_all(const Options& options, Report& report) {
       const bool rules = !outcome.report.budget;
       add_figures(report, "pipeline." + each.id + "." + id, text, outcome, judge, rules);
       add_line(*report.side_by_side, each, plan, outcome);
+      report.save();
     };
     const SessionOptions given = options_for(device, !judge);
     run("core_attn, attn_proj offloaded", "rules", by_rules(given, options.window));

@@ -27,10 +27,13 @@ int run(const Program& program, int argc, char** argv) {
   report.bench = program.bench;
   report.question = program.question;
   report.made = provenance_of(*device, argc, argv, commit);
+  report.save = [&] {
+    if (!out.empty()) app::write_file(out, to_json(report).dump(2) + "\n");
+    if (!markdown.empty()) app::write_file(markdown, to_markdown(report));
+  };
   program.measure(*device, report);
   std::cout << to_text(report);
-  if (!out.empty()) app::write_file(out, to_json(report).dump(2) + "\n");
-  if (!markdown.empty()) app::write_file(markdown, to_markdown(report));
+  report.save();
   return 0;
 }
 

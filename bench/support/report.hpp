@@ -1,6 +1,7 @@
 /// All figures of one run of a benchmark, in the forms they are kept in.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct Report {
   /// The same figures side by side, where that is easier to read. Not in JSON.
   std::optional<app::TextTable> side_by_side;
   std::vector<std::string> notes;  ///< What a reader must know to read the figures right.
+  /// Writes what was found so far into the files that were asked for: for benchmarks of minutes to
+  /// call after each row, so that one that is cut off leaves something. Set by run_program().
+  std::function<void()> save;
 };
 
 [[nodiscard]] std::string to_text(const Report& report);
