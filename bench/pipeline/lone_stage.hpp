@@ -34,6 +34,7 @@ class LoneStage {
   [[nodiscard]] int count_different(Session& session);
 
   [[nodiscard]] const PipelineLayer& model() const noexcept { return model_; }
+  [[nodiscard]] at::Device device() const { return tokens_.device(); }
   [[nodiscard]] PassSchedule schedule() const { return passes_of(actions_); }
 
  private:

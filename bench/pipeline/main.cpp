@@ -16,16 +16,21 @@
 /// that are allowed here, so that what leaves is gone: what
 /// may still be on its way out counts as not gone, which constant windows (--window) show. A plan
 /// for a budget leaves buffers on the device as long as the budget allows. "bits differ" counts
-/// gradients that differ in a bit from those without a session.
+/// gradients that differ in a bit from those without a session. "what the allocator holds beyond it"
+/// is memory that it reserved and never handed out, after steps with the session alone: fragments.
+/// Two further sets of rows are asked for by --plans: experts in every second layer (on this rank
+/// alone) with their inputs offloaded; and layers recomputed, without and with what enters them
+/// offloaded, whose speeds are compared.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include <CLI/CLI.hpp>
 
 #include "common/budget_text.hpp"
-#include "lone_stage.hpp"
-#include "spillway/plan/simulate.hpp"
+#include "outcome.hpp"
+#include "plans.hpp"
 #include "support/training_program.hpp"
 
 namespace spillway::bench {
@@ -38,14 +43,8 @@ constexpr const char* kQuestion =
 
 constexpr int kStages = 4;
 constexpr double kMostRatio = 1.02;
-constexpr double kLeastReduction = 99.5;  // Percent.
-/// A session with rules records, proves its plan, and times a step.
-constexpr int kWarmUp = 5;
-/// One with a budget records, then proves a plan and times a step, at most four times;
-constexpr int kMostSettling = 12;
-/// after so many steps with the same plan it will not make another one.
-constexpr int kSettled = 3;
-
+constexpr double kLeastReduction = 99.5;  // Percent, as
+constexpr double kMostUnused = 3;
 struct Options {
   bool small = false;
   int repeats = 5;
@@ -59,27 +58,14 @@ struct Options {
 };
 
 struct Case {
-  LlamaShape shape;
+  bool small = false;
+  at::Device device = at::kCPU;
   PipelineRank rank;
   std::string text;  ///< "PP=4", "PP=4 x 2 chunks".
   std::string id;    ///< "pp4.rank0"
 };
 
-struct Outcome {
-  std::vector<double> base;  ///< In turns with
-  std::vector<double> milliseconds;
-  std::vector<double> ratios;
-  Bytes unaided;
-  Bytes peak;
-  SessionReport report;
-  /// By the simulator, with the plan's windows and if what leaves were gone at once.
-  Bytes predicted;
-  Bytes least;
-  Bytes kept;
-  int different = 0;
-};
-
-LlamaShape shape_of(bool small, at::Device device) {
+LlamaShape shape_of(bool small, at::Device device, bool experts = false) {
   LlamaShape shape;
   if (small) {
     shape = {.layers = 8,
@@ -92,6 +78,10 @@ LlamaShape shape_of(bool small, at::Device device) {
     shape.dtype = at::kFloat;
   }
   shape.device = device;
+  if (experts) {
+    shape.moe.experts = small ? 4 : 8;
+    shape.moe.ffn = shape.ffn / 2;
+  }
   return shape;
 }
 
@@ -100,7 +90,8 @@ std::vector<Case> cases_of(const Options& options, bool small, at::Device device
   for (const int chunks : options.chunks) {
     for (const int stage : options.stages) {
       Case made;
-      made.shape = shape_of(small, device);
+      made.small = small;
+      made.device = device;
       const int micro_batches = options.micro_batches > 0 ? options.micro_batches : 16;
       made.rank = {stage, kStages, chunks, micro_batches};
       made.text = "PP=4" + (chunks == 1 ? "" : " x " + std::to_string(chunks) + " chunks");
@@ -120,8 +111,9 @@ SessionOptions options_for(at::Device device, bool small) {
   return options;
 }
 
-SessionOptions by_rules(SessionOptions options, const std::string& window) {
-  std::string text = "[[rule]]\nmodule = [\"core_attn\", \"attn_proj\"]\naction = \"offload\"\n";
+SessionOptions by_rules(SessionOptions options, const PipelinePlan& plan,
+                        const std::string& window) {
+  std::string text = plan.rules;
   if (window.empty()) text += "[limits]\nslowdown = " + app::fixed(kMostRatio - 1, 2) + "\n";
   options.rules = parse_rules(text, "rules");
   if (!window.empty()) options.in_flight = options.ahead = parse_bytes(window);
@@ -135,64 +127,6 @@ SessionOptions by_budget(SessionOptions options, const std::string& text) {
       bytes != nullptr ? Budget(*bytes) : Budget::share(std::get<app::Share>(budget).value);
   options.plan_in_background = false;  // So that it has settled after a known number of steps.
   return options;
-}
-
-/// Nothing where the session recorded no times.
-void predict(const LoneStage& stage, const Session& session, Outcome& outcome) {
-  const std::shared_ptr<const Profile> profile = session.profile();
-  const std::shared_ptr<const Plan> plan = session.plan();
-  if (profile == nullptr || plan == nullptr || !has_times(*profile)) return;
-  SimulateOptions options;
-  options.schedule = stage.schedule();
-  outcome.predicted = simulate(*profile, *plan, options).peak;
-  outcome.kept = simulate(*profile, make_plan(*profile, {}), options).peak;
-  Plan bare = *plan;
-  for (ChunkPlan& chunk : bare.chunks) {
-    chunk.forward_allowance.clear();
-    chunk.backward_allowance.clear();
-  }
-  bare.limits.in_flight = bare.limits.ahead = Bytes();
-  outcome.least = simulate(*profile, bare, options).peak;
-}
-
-void settle(LoneStage& stage, Session& session) {
-  std::uint64_t plans = 0;
-  int same = 0;
-  for (int i = 0; i < kMostSettling && (i < kWarmUp || same < kSettled); ++i) {
-    (void)stage.step(&session);
-    const SessionReport report = session.report();
-    const std::uint64_t made = report.budget ? report.budget->plans : 1;
-    same = made == plans && made > 0 ? same + 1 : 0;
-    plans = made;
-  }
-}
-
-void save(const Session& session, const std::filesystem::path& folder, const std::string& id) {
-  std::filesystem::create_directories(folder);
-  save_profile(*session.profile(), folder / (id + "-profile.json"));
-  save_plan(*session.plan(), folder / (id + "-plan.json"));
-}
-
-Outcome measure(LoneStage& stage, SessionOptions given, const Options& options,
-                const std::string& id) {
-  Session session(std::move(given));
-  session.register_model(stage.model());
-  settle(stage, session);
-  Outcome outcome;
-  for (int i = 0; i < options.repeats; ++i) {
-    const app::MeasuredStep base = stage.step(nullptr);
-    const app::MeasuredStep step = stage.step(&session);
-    outcome.base.push_back(base.milliseconds);
-    outcome.milliseconds.push_back(step.milliseconds);
-    outcome.ratios.push_back(step.milliseconds / base.milliseconds);
-    outcome.unaided = std::max(outcome.unaided, base.peak);
-    outcome.peak = std::max(outcome.peak, step.peak);
-  }
-  outcome.report = session.report();
-  predict(stage, session, outcome);
-  if (!options.save.empty()) save(session, options.save, id);
-  outcome.different = stage.count_different(session);
-  return outcome;
 }
 
 double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
@@ -245,14 +179,16 @@ void add_line(app::TextTable& table, const Case& made, const std::string& plan,
 }
 
 void add_figures(Report& report, const std::string& id, const std::string& text,
-                 const Outcome& outcome, bool judge, bool judge_reduction) {
+                 const PipelinePlan& plan, const Outcome& outcome, bool judge) {
   const SessionReport& found = outcome.report;
   const auto exact = [](const char* name, const char* unit, int decimals, double value) {
     return Value{name, unit, decimals, app::exactly(value)};
   };
+  std::optional<Wanted> ratio;
+  if (plan.most > 0) ratio = Wanted{Wanted::Kind::kAtMost, plan.most, judge};
   report.figures.push_back({id,
                             {text, "x", 3, app::spread_of(outcome.ratios)},
-                            Wanted{Wanted::Kind::kAtMost, kMostRatio, judge},
+                            ratio,
                             {{"step", "ms", 1, app::spread_of(outcome.milliseconds)},
                              {"without", "ms", 1, app::spread_of(outcome.base)},
                              exact("bits differ", "", 0, outcome.different),
@@ -263,7 +199,7 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
                              exact("fallbacks", "", 0, static_cast<double>(fallbacks_of(found))),
                              exact("demoted", "", 0, static_cast<double>(found.demoted.size()))}});
   std::optional<Wanted> reduction;
-  if (judge_reduction) {
+  if (plan.offloads) {
     reduction = Wanted{Wanted::Kind::kAtLeast, kLeastReduction, judge};
   }
   if (lowers(outcome)) {
@@ -282,6 +218,26 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
                              exact("if gone at once", "GiB", 3, in_gib(outcome.least)),
                              exact("unaided", "GiB", 3, in_gib(outcome.unaided)),
                              exact("unaided, predicted", "GiB", 3, in_gib(outcome.kept))}});
+  if (outcome.unused) {
+    report.figures.push_back(
+        {id + "_unused",
+         {"what the allocator holds beyond it", "%", 2, app::exactly(*outcome.unused)},
+         Wanted{Wanted::Kind::kAtMost, kMostUnused, judge},
+         {}});
+  }
+}
+
+/// The speed as a share of that of an earlier plan on the same rank; both as ratios to the steps
+/// without that they took turns with.
+void add_share(Report& report, const std::string& id, const PipelinePlan& plan,
+               const std::map<std::string, double>& earlier, bool judge) {
+  const auto other = earlier.find(plan.as_fast_as);
+  if (other == earlier.end()) return;
+  report.figures.push_back(
+      {id + "_share",
+       {"its share of that plan's speed", "", 3, app::exactly(other->second / earlier.at(plan.id))},
+       Wanted{Wanted::Kind::kAtLeast, plan.least_share, judge},
+       {}});
 }
 
 void add_options(CLI::App& app, Options& options) {
@@ -296,14 +252,50 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber);
   app.add_option("--micro-batches", options.micro_batches, "Instead of 16")
       ->check(CLI::PositiveNumber);
-  app.add_option("--plans", options.plans, "Only these plans: rules,budget")
+  std::vector<std::string> known;
+  for (const PipelinePlan& plan : pipeline_plans()) known.push_back(plan.id);
+  app.add_option("--plans", options.plans, "These plans: rules,budget")
       ->delimiter(',')
-      ->check(CLI::IsMember({"rules", "budget"}));
+      ->check(CLI::IsMember(known))
+      ->capture_default_str();
   app.add_option("--save", options.save, "Keep every row's profile and plan in this folder")
       ->type_name("FOLDER");
   app.add_option("--budget", options.budget, "Of the budget's rows")->capture_default_str();
   app.add_option("--window", options.window,
                  "Constant windows for the rules' rows: in_flight and ahead, 64MiB");
+}
+
+void measure_rank(const Options& options, const Case& rank, bool judge, Report& report) {
+  std::map<std::string, double> ratios;  // By the plan's id.
+  std::optional<LoneStage> stage;
+  std::optional<bool> experts;
+  for (const PipelinePlan& plan : pipeline_plans()) {
+    const auto& wanted = options.plans;
+    if (std::find(wanted.begin(), wanted.end(), plan.id) == wanted.end()) continue;
+    if (experts != plan.experts) {
+      stage.reset();  // Its memory first.
+      stage.emplace(shape_of(rank.small, rank.device, plan.experts), rank.rank);
+      experts = plan.experts;
+    }
+    const std::string what = plan.rules.empty() ? plan.text + " " + options.budget : plan.text;
+    const std::string text = rank.text + ", rank " + std::to_string(rank.rank.stage) + ", " + what;
+    std::cerr << "measuring: " << text << " ...\n";
+    const SessionOptions given = options_for(rank.device, rank.small);
+    const Outcome outcome = measure(*stage,
+                                    plan.rules.empty() ? by_budget(given, options.budget)
+                                                       : by_rules(given, plan, options.window),
+                                    options.repeats, options.save, rank.id + "." + plan.id);
+    ratios[plan.id] = app::spread_of(outcome.ratios).median;
+    std::cerr << "  " << app::fixed(ratios[plan.id], 3) << "x, peak "
+              << app::fixed(in_gib(outcome.peak), 3) << " of "
+              << app::fixed(in_gib(outcome.unaided), 3) << " GiB, R "
+              << app::fixed(reduction_of(outcome), 1) << " %\n";
+    const std::string id = "pipeline." + rank.id + "." + plan.id;
+    add_figures(report, id, text, plan, outcome, judge);
+    add_share(report, id, plan, ratios, judge);
+    add_line(*report.side_by_side, rank, what, outcome);
+    report.save();
+  }
 }
 
 void measure_all(const Options& options, Report& report) {
@@ -319,28 +311,7 @@ void measure_all(const Options& options, Report& report) {
                      {"budget", options.budget},
                      {"window", options.window.empty() ? "found" : options.window}};
   report.side_by_side = empty_table();
-  for (const Case& each : cases) {
-    LoneStage stage(each.shape, each.rank);
-    const auto run = [&](const std::string& plan, const char* id, SessionOptions given) {
-      if (std::find(options.plans.begin(), options.plans.end(), id) == options.plans.end()) return;
-      const std::string text =
-          each.text + ", rank " + std::to_string(each.rank.stage) + ", " + plan;
-      std::cerr << "measuring: " << text << " ...\n";
-      const Outcome outcome =
-          measure(stage, std::move(given), options, each.id + "." + std::string(id));
-      std::cerr << "  " << app::fixed(app::spread_of(outcome.ratios).median, 3) << "x, peak "
-                << app::fixed(in_gib(outcome.peak), 3) << " of "
-                << app::fixed(in_gib(outcome.unaided), 3) << " GiB, R "
-                << app::fixed(reduction_of(outcome), 1) << " %\n";
-      const bool rules = !outcome.report.budget;
-      add_figures(report, "pipeline." + each.id + "." + id, text, outcome, judge, rules);
-      add_line(*report.side_by_side, each, plan, outcome);
-      report.save();
-    };
-    const SessionOptions given = options_for(device, !judge);
-    run("core_attn, attn_proj offloaded", "rules", by_rules(given, options.window));
-    run("budget " + options.budget, "budget", by_budget(given, options.budget));
-  }
+  for (const Case& each : cases) measure_rank(options, each, judge, report);
   report.notes.emplace_back(
       "One process, neighbours made up: no waits for other ranks, in which copies could hide.");
   add_training_notes(report, judge);

@@ -73,7 +73,8 @@ SessionOptions options_of(const std::string& file) {
     if (rule.max_size) rule.max_size = Bytes(rule.max_size->count() / kSmaller);
     if (rule.min_elements) *rule.min_elements /= kSmaller;
   }
-  options.rules.limits = {.host = 64_MiB, .in_flight = 16_KiB, .ahead = 32_KiB, .min_size = {}};
+  options.rules.limits = {
+      .host = 64_MiB, .in_flight = 16_KiB, .ahead = 32_KiB, .min_size = {}, .slowdown = {}};
   options.device = at::kCPU;
   options.small = 1_KiB;
   return options;

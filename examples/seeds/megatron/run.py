@@ -19,7 +19,9 @@ def rules(out, name, modules):
     path = out / f"{name}.toml"
     names = ", ".join(f'"{module}"' for module in modules)
     path.write_text("[megatron]\nfine_grained_activation_offloading = true\n"
-                    f"offload_modules = [{names}]\nmin_offloaded_bytes = 1\n", encoding="utf-8")
+                    f"offload_modules = [{names}]\nmin_offloaded_bytes = 1\n"
+                    # What is offloaded is to be gone, as there: a step may wait for it a little.
+                    "[limits]\nslowdown = 0.02\n", encoding="utf-8")
     return ["--rules", str(path)]
 
 

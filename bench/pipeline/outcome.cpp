@@ -1,0 +1,94 @@
+#include "outcome.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/DeviceAccelerator.h>
+
+#include "spillway/plan/rules.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "training/device_memory.hpp"
+
+namespace spillway::bench {
+namespace {
+
+/// A session with rules records, proves its plan, and times a step.
+constexpr int kWarmUp = 5;
+/// One with a budget records, then proves a plan and times a step, at most four times;
+constexpr int kMostSettling = 12;
+/// after so many steps with the same plan it will not make another one.
+constexpr int kSettled = 3;
+
+/// Nothing where the session recorded no times.
+void predict(const LoneStage& stage, const Session& session, Outcome& outcome) {
+  const std::shared_ptr<const Profile> profile = session.profile();
+  const std::shared_ptr<const Plan> plan = session.plan();
+  if (profile == nullptr || plan == nullptr || !has_times(*profile)) return;
+  SimulateOptions options;
+  options.schedule = stage.schedule();
+  outcome.predicted = simulate(*profile, *plan, options).peak;
+  outcome.kept = simulate(*profile, make_plan(*profile, {}), options).peak;
+  Plan bare = *plan;
+  for (ChunkPlan& chunk : bare.chunks) {
+    chunk.forward_allowance.clear();
+    chunk.backward_allowance.clear();
+  }
+  bare.limits.in_flight = bare.limits.ahead = Bytes();
+  outcome.least = simulate(*profile, bare, options).peak;
+}
+
+void settle(LoneStage& stage, Session& session) {
+  std::uint64_t plans = 0;
+  int same = 0;
+  for (int i = 0; i < kMostSettling && (i < kWarmUp || same < kSettled); ++i) {
+    (void)stage.step(&session);
+    const SessionReport report = session.report();
+    const std::uint64_t made = report.budget ? report.budget->plans : 1;
+    same = made == plans && made > 0 ? same + 1 : 0;
+    plans = made;
+  }
+}
+
+/// What the steps without a session have left is given back first.
+std::optional<double> unused_memory(LoneStage& stage, Session& session) {
+  const at::Device device = stage.device();
+  if (!device.is_cuda()) return std::nullopt;
+  at::accelerator::emptyCache();
+  (void)stage.step(&session);
+  (void)stage.step(&session);
+  const auto reserved = static_cast<double>(app::reserved_memory(device));
+  return 100 * (1 - static_cast<double>(app::peak_memory(device)) / reserved);
+}
+
+void save(const Session& session, const std::filesystem::path& folder, const std::string& id) {
+  std::filesystem::create_directories(folder);
+  save_profile(*session.profile(), folder / (id + "-profile.json"));
+  save_plan(*session.plan(), folder / (id + "-plan.json"));
+}
+
+}  // namespace
+
+Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
+                const std::filesystem::path& folder, const std::string& id) {
+  Session session(std::move(given));
+  session.register_model(stage.model());
+  settle(stage, session);
+  Outcome outcome;
+  for (int i = 0; i < repeats; ++i) {
+    const app::MeasuredStep base = stage.step(nullptr);
+    const app::MeasuredStep step = stage.step(&session);
+    outcome.base.push_back(base.milliseconds);
+    outcome.milliseconds.push_back(step.milliseconds);
+    outcome.ratios.push_back(step.milliseconds / base.milliseconds);
+    outcome.unaided = std::max(outcome.unaided, base.peak);
+    outcome.peak = std::max(outcome.peak, step.peak);
+  }
+  outcome.report = session.report();
+  predict(stage, session, outcome);
+  outcome.unused = unused_memory(stage, session);
+  if (!folder.empty()) save(session, folder, id);
+  outcome.different = stage.count_different(session);
+  return outcome;
+}
+
+}  // namespace spillway::bench

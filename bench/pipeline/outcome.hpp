@@ -1,0 +1,36 @@
+/// What is measured of one plan on one rank.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lone_stage.hpp"
+#include "spillway/core/bytes.hpp"
+#include "spillway/torch/session.hpp"
+
+namespace spillway::bench {
+
+struct Outcome {
+  std::vector<double> base;  ///< In turns with
+  std::vector<double> milliseconds;
+  std::vector<double> ratios;
+  Bytes unaided;
+  Bytes peak;
+  SessionReport report;
+  Bytes predicted;  ///< The peak by the simulator,
+  Bytes least;      ///< if what leaves were gone at once,
+  Bytes kept;       ///< and if nothing left. 0 where the session recorded no times.
+  /// Of the allocator, after steps with the session alone: what it holds that no step ever used, in
+  /// percent. Nothing on the CPU.
+  std::optional<double> unused;
+  int different = 0;
+};
+
+/// Lets a session with `given` settle, then takes turns without and with it. If `folder` is not empty
+/// the profile and the plan go there, as `id`-profile.json and `id`-plan.json.
+[[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
+                              const std::filesystem::path& folder, const std::string& id);
+
+}  // namespace spillway::bench
