@@ -111,13 +111,13 @@ TEST(SetWindows, TakeNoLongerThanThoseOfALayerWhereTheLinkIsFull) {
 
 TEST(SetWindows, WaitForMemoryAsLongAsASlowdownAllows) {
   Profile profile = llama_profile(4);
-  slow_down(profile.link, 0.8);
-  const char* const modules = R"("core_attn", "attn_proj")";
+  slow_down(profile.link, 0.5);
+  const char* const modules = R"("core_attn", "attn_proj", "mlp_norm")";
   const PassSchedule schedule = one_forward_one_backward(2, 16);
   const Found free = windows_of(profile, offloading(profile, modules), schedule);
   const Found slower =
       windows_of(profile, offloading(profile, modules, "[limits]\nslowdown = 0.03\n"), schedule);
-  EXPECT_LT(free.reached(), 0.98);
+  EXPECT_LT(free.reached(), 0.9);
   EXPECT_GE(slower.reached(), 0.995);
   EXPECT_GT(slower.found.step_ns, free.found.step_ns);
   EXPECT_LE(slower.found.step_ns, free.found.step_ns + free.found.step_ns * 3 / 100);
