@@ -288,8 +288,8 @@ void measure_rank(const Options& options, const Case& rank, bool judge, Report& 
     ratios[plan.id] = app::spread_of(outcome.ratios).median;
     std::cerr << "  " << app::fixed(ratios[plan.id], 3) << "x, peak "
               << app::fixed(in_gib(outcome.peak), 3) << " of "
-              << app::fixed(in_gib(outcome.unaided), 3) << " GiB, R "
-              << app::fixed(reduction_of(outcome), 1) << " %\n";
+              << app::fixed(in_gib(outcome.unaided), 3) << " GiB"
+              << (lowers(outcome) ? ", R " + app::fixed(reduction_of(outcome), 1) + " %\n" : "\n");
     const std::string id = "pipeline." + rank.id + "." + plan.id;
     add_figures(report, id, text, plan, outcome, judge);
     add_share(report, id, plan, ratios, judge);

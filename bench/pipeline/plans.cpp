@@ -12,8 +12,7 @@ const std::vector<PipelinePlan>& pipeline_plans() {
       {.id = "budget", .text = "budget", .most = 1.02},
       {.id = "experts",
        .text = "experts: expert_fc1, moe_act offloaded",
-       .rules = "[megatron]\nfine_grained_activation_offloading = true\n"
-                "offload_modules = [\"expert_fc1\", \"moe_act\"]\n",
+       .rules = "[[rule]]\nmodule = [\"expert_fc1\", \"moe_act\"]\naction = \"offload\"\n",
        .experts = true,
        .offloads = true,
        .most = 1.02},
