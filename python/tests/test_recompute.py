@@ -458,7 +458,7 @@ def test_the_report_tells_what_was_recomputed():
     values = session.report().to_dict()
     assert values["bytes_remade"] >= values["actions"]["recompute"]["bytes"] > 0
     assert values["saved_peak_with"] < values["saved_peak_without"] and values["demoted"] == []
-    assert set(values["waits"]) == {"step", "release_ns", "reload_ns", "in_place_ns"}
+    assert set(values["waits"]) == {"step", "release_ns", "reload_ns", "in_place_ns", "gather_ns"}
     assert set(values["stayed"]) == {"buffers", "bytes"}
     assert "recomputed " in str(session.report())
 
