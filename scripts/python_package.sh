@@ -7,6 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=${SPILLWAY_VENV:-.venv}
 stamp=build/python/.installed
 export CCACHE_NOHASHDIR=1 # as scripts/test.sh
+# The name of the compiler is part of what the compiler cache looks for. Without these it would be the one that
+# Python was built with, and everything that the release build compiled would be compiled once more.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 
 # What the package is made of, by content, and where it goes to.
 expected_stamp() {
