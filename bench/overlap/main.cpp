@@ -107,7 +107,7 @@ double milliseconds(Nanoseconds time) { return static_cast<double>(time.count())
 app::MeasuredStep step(Row& row, PacedLink& link) {
   const auto marked = [&](const Llama& model, const at::Tensor& tokens) {
     link.begin_step();
-    const at::Tensor loss = model.loss(tokens, tokens);
+    at::Tensor loss = model.loss(tokens, tokens);
     link.begin_backward();
     return loss;
   };

@@ -92,7 +92,7 @@ struct PacedLink::State {
     stream->call("link", [time] { pass_time(time); });
     copy_over(*stream, output, input);
     stream->record(*exchange.end);
-    const EventRef end = exchange.end;
+    EventRef end = exchange.end;
     if (noting) exchanges.push_back(std::move(exchange));
     return end;
   }
