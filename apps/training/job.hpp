@@ -41,8 +41,9 @@ struct TrainingStep {
 };
 
 /// Jobs of one config do the same to the bit, under deterministic algorithms, on every layout of
-/// stages and chunks; tensor-parallel ranks sum in another order than one does. Gradients and the optimizer's memory are there from the start, so that the
-/// first step allocates no more than the others.
+/// stages and chunks; tensor-parallel ranks sum in another order than one does. Gradients
+/// and the optimizer's memory are there from the start, so that the first step allocates no more than
+/// the others.
 ///
 /// Ordering: all ranks of the world make it and call its functions together.
 /// Threads:  one at a time.

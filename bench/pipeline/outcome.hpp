@@ -28,8 +28,8 @@ struct Outcome {
   int different = 0;
 };
 
-/// Lets a session with `given` settle, then takes turns without and with it. If `folder` is not empty
-/// the profile and the plan go there, as `id`-profile.json and `id`-plan.json.
+/// Lets a session with `given` settle, then takes turns without and with it. If `folder` is not
+/// empty the profile and the plan go there, as `id`-profile.json and `id`-plan.json.
 [[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
                               const std::filesystem::path& folder, const std::string& id);
 

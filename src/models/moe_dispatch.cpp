@@ -83,17 +83,40 @@ class RowCounts {
   Counts counts_;  // [source, target, expert]
 };
 
-class DroplessDispatch final : public MoeDispatch {
+/// What does not depend on how many rows an expert takes.
+class RowDispatch : public MoeDispatch {
+ public:
+  RowDispatch(const Group& group, const Routing& routing) : group_(group), routing_(routing) {}
+
+  at::Tensor collect() final {
+    const Scope scope("combine");
+    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
+                        places_.empty);
+  }
+
+ protected:
+  /// Sends the rows of `x` from where places_ has them.
+  void send_from(const at::Tensor& x, const Counts& sent, const Counts& received) {
+    const at::Tensor rows = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
+                                        places_.lost, routing_.chosen.size(1));
+    exchange_ = RowExchange::start(group_, rows, sent, received);
+  }
+
+  const Group& group_;
+  const Routing& routing_;
+  RowPlaces places_;
+  RowExchange exchange_;
+};
+
+class DroplessDispatch final : public RowDispatch {
  public:
   DroplessDispatch(const Group& group, const Routing& routing, RowCounts counts)
-      : group_(group), routing_(routing), counts_(std::move(counts)) {}
+      : RowDispatch(group, routing), counts_(std::move(counts)) {}
 
   void send(const at::Tensor& x) override {
     const Scope scope("dispatch");
     places_ = dropless_places(routing_);
-    const at::Tensor sorted = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
-                                          places_.lost, routing_.chosen.size(1));
-    exchange_ = RowExchange::start(group_, sorted, counts_.sent(), counts_.received());
+    send_from(x, counts_.sent(), counts_.received());
   }
 
   void run(const ExpertWeights& experts) override {
@@ -111,25 +134,14 @@ class DroplessDispatch final : public MoeDispatch {
     exchange_ = RowExchange::start(group_, rows, counts_.received(), counts_.sent());
   }
 
-  at::Tensor collect() override {
-    const Scope scope("combine");
-    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
-                        places_.empty);
-  }
-
  private:
-  const Group& group_;
-  const Routing& routing_;
   RowCounts counts_;
-  RowPlaces places_;
-  RowExchange exchange_;
 };
 
-class CapacityDispatch final : public MoeDispatch {
+class CapacityDispatch final : public RowDispatch {
  public:
   CapacityDispatch(const Group& group, const Routing& routing, double factor)
-      : group_(group),
-        routing_(routing),
+      : RowDispatch(group, routing),
         local_(routing.counts.size(0) / group.size()),
         capacity_(capacity_of(factor, routing.chosen.size(0), routing.chosen.size(1),
                               routing.counts.size(0))),
@@ -138,9 +150,7 @@ class CapacityDispatch final : public MoeDispatch {
   void send(const at::Tensor& x) override {
     const Scope scope("dispatch");
     places_ = capacity_places(routing_, capacity_);
-    const at::Tensor slots = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
-                                         places_.lost, routing_.chosen.size(1));
-    exchange_ = RowExchange::start(group_, slots, splits_, splits_);
+    send_from(x, splits_, splits_);
   }
 
   void run(const ExpertWeights& experts) override {
@@ -164,19 +174,9 @@ class CapacityDispatch final : public MoeDispatch {
     exchange_ = RowExchange::start(group_, rows, splits_, splits_);
   }
 
-  at::Tensor collect() override {
-    const Scope scope("combine");
-    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
-                        places_.empty);
-  }
-
  private:
-  const Group& group_;
-  const Routing& routing_;
   std::int64_t local_, capacity_;
   Counts splits_;
-  RowPlaces places_;
-  RowExchange exchange_;
 };
 
 /// Of every part. The only place where the host waits for the device.

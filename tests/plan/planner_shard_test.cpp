@@ -79,6 +79,7 @@ TEST(PlannerShard, TakesOnlyWhatIsEqual) {
   PlannerOptions options = among_four(profile, share(kept, 0.45), 400e9);
   for (std::size_t id = 0; id < options.equal[0].size(); ++id) options.equal[0][id] = id % 3 == 0;
   const PlannedStep step = plan_for_budget(profile, options);
+  EXPECT_GT(shards(step.plan), 0);
   for (const Decision& decision : step.plan.chunks[0].decisions) {
     if (!decision.action.shard) continue;
     EXPECT_EQ(decision.buffer % 3, 0);
