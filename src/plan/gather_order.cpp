@@ -60,8 +60,8 @@ class Orderer {
   }
 
   /// Who, from the use of `shard` on and before `end`, is asked for when a gather of `wanted` bytes
-  /// may begin: the whole, a part, and all that is still to be recomputed there take no more than the
-  /// largest buffer that was.
+  /// may begin: the whole, a part, and all that is still to be recomputed there take no more than
+  /// the largest buffer that was.
   [[nodiscard]] std::size_t trigger(std::size_t shard, std::size_t end,
                                     std::uint64_t wanted) const {
     std::size_t found = shard;

@@ -38,8 +38,8 @@ struct HighsFunctions {
 /// the run path of the program or of the Python module; then where it was when this was built.
 [[nodiscard]] std::vector<std::string> highs_places();
 
-/// Loads the first of `places` that can be used, for good: it opens, and is of the version that this
-/// was built for.
+/// Loads the first of `places` that can be used, for good: it opens, and is of the version that
+/// this was built for.
 /// Errors: Error if there is none; the text says what was found at each place and what to do.
 [[nodiscard]] HighsFunctions load_highs(const std::vector<std::string>& places);
 

@@ -8,6 +8,7 @@
 #include "plan/planner_result.hpp"
 #include "plan/planner_search.hpp"
 #include "plan/planner_shard.hpp"
+#include "plan/slower_link.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway {
@@ -24,6 +25,9 @@ void require_usable(const Profile& profile, const PlannerOptions& options) {
     throw InvalidArgument("plan",
                           "the profile has no link speeds; record it anew with `spillway profile`");
   }
+  if (!(options.link_margin >= 0 && options.link_margin < 1)) {
+    throw InvalidArgument("plan", "link_margin must be at least 0 and less than 1");
+  }
   if (options.max_slowdown && !(*options.max_slowdown > 1)) {
     throw InvalidArgument("plan",
                           "max_slowdown must be more than 1, which is the time of a step "
@@ -37,42 +41,64 @@ class Planning {
   Planning(const Profile& profile, const PlannerOptions& options)
       : profile_(profile),
         options_(options),
+        wary_(with_slower_link(profile, 1 - options.link_margin)),
         rules_(translate(options.rules, shape_of(profile))),
-        search_(profile, rules_, options) {
-    base_ = search_.evaluator().simulator().run(make_plan(profile, {}));
-  }
+        search_(wary_, rules_, options),
+        simulator_(profile, search_.evaluator().schedule(), options.shard),
+        base_(simulator_.run(make_plan(profile, {}))) {}
 
   [[nodiscard]] Search& search() { return search_; }
   [[nodiscard]] const Search& search() const { return search_; }
   [[nodiscard]] const Simulation& base() const { return base_; }
+  [[nodiscard]] std::int64_t bound_bytes(std::int64_t most_ns) {
+    return search_.bound_bytes(most_ns, profile_.link).value_or(0);
+  }
+
+  /// The one with the least memory that was found, in parts too where it may shard.
+  [[nodiscard]] const Found& smallest() {
+    if (!has_equal()) return search_.smallest();
+    if (!smallest_) {
+      Found found = search_.smallest();
+      shard_what_helps(search_, options_, 0, found);
+      smallest_ = std::move(found);
+    }
+    return *smallest_;
+  }
 
   /// Empty if nothing was found that fits.
   [[nodiscard]] std::optional<PlannedStep> plan(std::int64_t budget, std::vector<Choice>& known) {
-    const std::optional<std::int64_t> bound = search_.bound_ns(budget);
-    const bool shards = !options_.equal.empty();
-    if (!bound && !shards) return std::nullopt;
-    Found found = bound ? search_.best(budget, *bound, known) : smallest_within(budget);
-    if (!found.evaluated.fits() && bound) found = smallest_within(budget);
-    if (shards) shard_what_helps(search_, options_, budget, found);
+    const std::optional<std::int64_t> bound = search_.bound_ns(budget, wary_.link);
+    if (!bound && !has_equal()) return std::nullopt;
+    Found found = bound ? search_.best(budget, *bound, known) : within(search_.smallest(), budget);
+    if (!found.evaluated.fits() && bound) found = within(search_.smallest(), budget);
+    if (has_equal()) {
+      shard_what_helps(search_, options_, budget, found);
+      if (!found.evaluated.fits()) found = within(smallest(), budget);
+    }
     if (!found.evaluated.fits()) return std::nullopt;
     keep_what_stays(search_, budget, found);
     known.push_back(found.choice);
-    return result(found, budget, bound_of(found, bound));
+    return result(found, budget, bound_of(found, budget, bound));
   }
 
  private:
+  [[nodiscard]] bool has_equal() const { return !options_.equal.empty(); }
+
   /// The programme's bound holds for whole buffers only.
-  [[nodiscard]] std::int64_t bound_of(const Found& found, std::optional<std::int64_t> bound) const {
+  [[nodiscard]] std::int64_t bound_of(const Found& found, std::int64_t budget,
+                                      std::optional<std::int64_t> wary_bound) {
     const bool shards =
         std::any_of(found.choice.begin(), found.choice.end(), [](const ChunkChoice& chunk) {
           return std::find(chunk.shard.begin(), chunk.shard.end(), true) != chunk.shard.end();
         });
-    return shards ? 0 : bound.value_or(0);
+    if (shards) return 0;
+    // With nothing slower than in the profile there is nothing to ask again.
+    const bool same = options_.link_margin == 0 || wary_bound.value_or(0) <= base_.step_ns;
+    return (same ? wary_bound : search_.bound_ns(budget, profile_.link)).value_or(0);
   }
 
-  /// The choice that needs the least, with as much as the budget has.
-  [[nodiscard]] Found smallest_within(std::int64_t budget) {
-    const Found& smallest = search_.smallest();
+  /// A choice that needs little, with as much as the budget has.
+  [[nodiscard]] Found within(const Found& smallest, std::int64_t budget) {
     Evaluated evaluated = search_.evaluator().evaluate(smallest.choice, budget);
     if (!evaluated.fits() && count(smallest.evaluated.simulation.peak) <= budget) {
       // With passes in flight more room does not always mean that less is missed: what it was found
@@ -84,7 +110,7 @@ class Planning {
   }
 
   [[nodiscard]] PlannedStep result(const Found& found, std::int64_t budget, std::int64_t bound) {
-    const Simulation& simulation = found.evaluated.simulation;
+    const Simulation simulation = simulator_.run(found.evaluated.plan);
     PlannedStep step;
     step.plan = found.evaluated.plan;
     step.base_ns = base_.step_ns;
@@ -113,14 +139,16 @@ class Planning {
 
   const Profile& profile_;
   const PlannerOptions& options_;
+  Profile wary_;
   Rules rules_;
   Search search_;
+  std::optional<Found> smallest_;  // With sharding.
+  Simulator simulator_;
   Simulation base_;
 };
 
 [[noreturn]] void refuse(Planning& planning, Bytes budget) {
-  throw PlanInfeasible("plan",
-                       infeasible_text(planning.search(), planning.search().smallest(), budget));
+  throw PlanInfeasible("plan", infeasible_text(planning.search(), planning.smallest(), budget));
 }
 
 /// The smallest budget whose plan is fast enough: between the programme's bound and everything
@@ -138,7 +166,7 @@ PlannedStep plan_for_slowdown(Planning& planning, double most) {
                          "rules make every step slower than max_slowdown allows; pin less, "
                          "or allow more");
   }
-  std::int64_t low = planning.search().bound_bytes(limit).value_or(0);
+  std::int64_t low = planning.bound_bytes(limit);
   // The bound is near: look there first, then halve what is left.
   for (int round = 0; round < kSlowdownRounds && high - low > high / 200; ++round) {
     const std::int64_t budget = round < 2 ? low + (high - low) / 16 : low + (high - low) / 2;
@@ -206,7 +234,7 @@ PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& option
 SmallestBudget smallest_budget(const Profile& profile, const PlannerOptions& options) {
   require_usable(profile, options);
   Planning planning(profile, options);
-  const Simulation& smallest = planning.search().smallest().evaluated.simulation;
+  const Simulation& smallest = planning.smallest().evaluated.simulation;
   return {smallest.peak, smallest.peak_place.scope, smallest.peak_place.what};
 }
 
@@ -215,7 +243,7 @@ std::vector<CurvePoint> plan_curve(const Profile& profile, const PlannerOptions&
   require_usable(profile, options);
   Planning planning(profile, options);
   if (budgets.empty()) {
-    const Bytes smallest = planning.search().smallest().evaluated.simulation.peak;
+    const Bytes smallest = planning.smallest().evaluated.simulation.peak;
     budgets = default_budgets(smallest, planning.base().peak);
   }
   std::vector<std::size_t> order(budgets.size());

@@ -23,7 +23,7 @@ constexpr double kWhole = 1e-6;
 /// How often the programme is solved again because the simulator found it too bold.
 constexpr int kTightenings = 3;
 /// From the bound: with less, a finer programme is not worth its time.
-constexpr double kWorthAnotherTry = 1e-2;
+constexpr double kWorthAnotherTry = 3e-3;
 /// Where the search ends, so that it ends at the same place everywhere.
 constexpr int kNodes = 50;
 
@@ -55,9 +55,9 @@ void Search::say(const std::string& text) const {
   if (options_.progress) options_.progress(text);
 }
 
-std::optional<std::int64_t> Search::bound_ns(std::int64_t budget) {
+std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpeed& link) {
   Programme programme(
-      evaluator_.spaces(), fine_, evaluator_.schedule(), profile_.link,
+      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
   ++rounds_;
   const Solution solution = solve(programme.linear(), {.relaxed = true});
@@ -65,9 +65,9 @@ std::optional<std::int64_t> Search::bound_ns(std::int64_t budget) {
   return programme.nanoseconds(solution.bound);
 }
 
-std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns) {
+std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const LinkSpeed& link) {
   Programme programme(
-      evaluator_.spaces(), fine_, evaluator_.schedule(), profile_.link,
+      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
   ++rounds_;
   const Solution solution = solve(programme.linear(), {.relaxed = true});
@@ -80,9 +80,12 @@ Found Search::look_at(Choice choice, std::int64_t budget) {
   return {std::move(choice), std::move(evaluated)};
 }
 
+void Search::take_if_better(const Found& found, Found& best) {
+  if (found.evaluated.better_than(best.evaluated)) best = found;
+}
+
 void Search::take_if_better(Choice choice, std::int64_t budget, Found& best) {
-  Found found = look_at(std::move(choice), budget);
-  if (found.evaluated.better_than(best.evaluated)) best = std::move(found);
+  take_if_better(look_at(std::move(choice), budget), best);
 }
 
 Choice Search::everywhere(ActionKind kind) const {
@@ -113,22 +116,33 @@ Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Ch
 }
 
 /// The programme trusts the link and the order of things more than the simulator does: if its plan
-/// is far from the bound, so may be others that rely less on them.
+/// is far from the bound, so may be others that rely less on them. Small changes take longer than
+/// programmes, so that they are for the best plan first.
 void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best) {
-  struct Variant {
-    const Slots* slots;
-    double link;  // A share of its speed.
+  std::vector<Found> solved;
+  const auto solve_with = [&](const Slots& slots, double link) {
+    std::optional<Found> found = solve_and_tighten(budget, slots, link);
+    if (!found) return;
+    take_if_better(*found, best);
+    solved.push_back(std::move(*found));
   };
-  for (const Variant& variant :
-       {Variant{&coarse_, 1}, Variant{&coarse_, 0.7}, Variant{&coarse_, 0}, Variant{&fine_, 1}}) {
-    // The fine programme takes long; it is for budgets that the coarse one cannot meet.
-    const bool fine = variant.slots == &fine_;
-    if (is_good_enough(best, bound) || (fine && best.evaluated.fits())) return;
-    std::optional<Found> solved = solve_and_tighten(budget, *variant.slots, variant.link);
-    if (!solved) continue;
+  for (const double link : {1.0, 0.7, 0.0}) {
+    if (!is_good_enough(best, bound)) solve_with(coarse_, link);
+  }
+  std::stable_sort(solved.begin(), solved.end(), [](const Found& a, const Found& b) {
+    return a.evaluated.better_than(b.evaluated);
+  });
+  for (Found& each : solved) {
+    if (&each != solved.data() && is_good_enough(best, bound)) return;
     say("improving the plan");
-    improve(*solved, budget);
-    if (solved->evaluated.better_than(best.evaluated)) best = std::move(*solved);
+    improve(each, budget);
+    take_if_better(each, best);
+  }
+  // The fine programme takes long; it is for budgets that the coarse one cannot meet.
+  if (best.evaluated.fits() || time_left() <= milliseconds(0)) return;
+  if (std::optional<Found> found = solve_and_tighten(budget, fine_, 1)) {
+    improve(*found, budget);
+    take_if_better(*found, best);
   }
 }
 

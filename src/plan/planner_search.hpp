@@ -29,12 +29,13 @@ class Search {
   [[nodiscard]] Evaluator& evaluator() { return evaluator_; }
   [[nodiscard]] const Evaluator& evaluator() const { return evaluator_; }
 
-  /// No step that stays within `budget` is faster; empty: none stays within it.
-  [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget);
+  /// No step that stays within `budget` is faster over such a link; empty: none stays within it.
+  [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget, const LinkSpeed& link);
   /// No step that takes at most `most_ns` needs less memory; empty: none is so fast.
-  [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns);
+  [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns,
+                                                        const LinkSpeed& link);
   /// The best that was found; it may not fit. Not worse than the `known` ones. `bound`: that of
-  /// bound_ns(), to know when to stop.
+  /// bound_ns() for the profile's link, to know when to stop.
   [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound,
                            const std::vector<Choice>& known = {});
   /// The one with the least memory that was found, whatever the time.
@@ -50,6 +51,7 @@ class Search {
   [[nodiscard]] std::chrono::milliseconds time_left() const;
   void say(const std::string& text) const;
   [[nodiscard]] Found look_at(Choice choice, std::int64_t budget);
+  static void take_if_better(const Found& found, Found& best);
   void take_if_better(Choice choice, std::int64_t budget, Found& best);
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;

@@ -78,7 +78,8 @@ class ShardSearch {
     return std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) { return kind.equal; });
   }
 
-  /// From what was found, with all that may be in parts: whatever it was, or only what is held anyway.
+  /// From what was found, with all that may be in parts: whatever it was, or only what is held
+  /// anyway.
   [[nodiscard]] Found run(const Found& found) {
     Choice held = found.choice;
     for (ChunkChoice& chunk : held) chunk.shard.assign(chunk.buffers.size(), false);

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "plan/simulator.hpp"
+#include "plan/slower_link.hpp"
 
 namespace spillway {
 namespace {
@@ -14,19 +16,15 @@ constexpr Bytes kLargest{1ULL << 30U};
 constexpr double kLinkShare = 0.9;
 /// Of the step: less is not worth memory.
 constexpr double kSameTime = 0.002;
-/// Of what lies between the least that the plan can reach and what windows of a layer hold.
-constexpr std::array kPercent = {0U, 3U, 6U, 12U, 25U, 50U};
+/// Of what lies between the least that the plan can reach and what windows of a layer hold: where
+/// to look first,
+constexpr std::array kPermille = {0U, 30U, 60U, 120U, 250U, 500U, 750U};
+/// and how often to halve what is left between the last that was too slow and the first that was
+/// not.
+constexpr int kHalvings = 3;
 
-Profile with_slower_link(const Profile& profile) {
-  Profile slower = profile;
-  LinkSpeed& link = slower.link;
-  for (double* speed : {&link.out, &link.back, &link.out_with_back, &link.back_with_out}) {
-    *speed *= kLinkShare;
-  }
-  return slower;
-}
-
-/// Of one layer, the most that the plan sends away, and the most that it brings back by copies alone.
+/// Of one layer, the most that the plan sends away, and the most that it brings back by copies
+/// alone.
 struct LayerBytes {
   Bytes out;
   Bytes back;
@@ -77,13 +75,28 @@ bool set_free_allowances(const Simulator& simulator, const Limits& windows, doub
   const Simulation least = simulator.run(plan, nothing);
   if (least.peak >= constant.peak) return false;
   const auto longest = static_cast<double>(constant.step_ns) * (1 + slowdown);
-  for (const unsigned percent : kPercent) {
+  std::optional<Plan> best;
+  const auto try_with = [&](unsigned permille) {
     Plan tight = plan;
-    const Bytes more((constant.peak - least.peak).count() / 100 * percent);
+    const Bytes more((constant.peak - least.peak).count() / 1000 * permille);
     simulator.set_allowances(least.peak + more, tight);
     const Simulation found = simulator.run(tight);
-    if (found.peak >= constant.peak || static_cast<double>(found.step_ns) > longest) continue;
-    plan = std::move(tight);
+    if (found.peak >= constant.peak || static_cast<double>(found.step_ns) > longest) return false;
+    best = std::move(tight);
+    return true;
+  };
+  unsigned slow = 0;
+  for (const unsigned permille : kPermille) {
+    if (!try_with(permille)) {
+      slow = permille;
+      continue;
+    }
+    unsigned fast = permille;
+    for (int i = 0; i < kHalvings && fast - slow > 1; ++i) {
+      const unsigned middle = (slow + fast) / 2;
+      (try_with(middle) ? fast : slow) = middle;
+    }
+    plan = std::move(*best);
     return true;
   }
   return false;
@@ -102,7 +115,7 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {
     const std::optional<double> slowdown = plan.limits.slowdown;
-    const Profile assumed = slowdown ? profile : with_slower_link(profile);
+    const Profile assumed = slowdown ? profile : with_slower_link(profile, kLinkShare);
     const Simulator simulator(assumed, schedule);
     if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) return;
   }

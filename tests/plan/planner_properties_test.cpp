@@ -30,6 +30,7 @@ class RandomCase {
       : random_(static_cast<std::uint64_t>(seed)), profile_(testing::random_step_profile(random_)) {
     if (!one_pass_only) options_.schedule = testing::random_schedule(profile_, random_);
     options_.time_limit = std::chrono::minutes(10);
+    options_.link_margin = 0;  // Compared are plans as the simulator sees them with this link.
     evaluator_.emplace(profile_, rules_, options_.schedule);
     most_ = evaluate(everywhere(ActionKind::kKeep), std::int64_t{1} << 50).peak;
     least_ = most_;
@@ -166,7 +167,8 @@ TEST(PlannerProperties, NoPlanIsFasterThanTheBounds) {
     random.set_random_budget();
     const Rules none;
     Search search(random.profile(), none, random.options());
-    const std::optional<std::int64_t> bound = search.bound_ns(random.budget());
+    const std::optional<std::int64_t> bound =
+        search.bound_ns(random.budget(), random.profile().link);
     const Simulation base =
         random.evaluate(random.everywhere(ActionKind::kKeep), std::int64_t{1} << 50);
     const std::int64_t closed =

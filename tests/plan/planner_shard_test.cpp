@@ -1,14 +1,19 @@
+#include <algorithm>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/plan/planner.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "support/error_text.hpp"
 #include "synthetic_timeline.hpp"
 
 namespace spillway {
 namespace {
 
+using testing::error_text;
 using ::testing::HasSubstr;
 using testing::llama_profile;
 
@@ -38,6 +43,29 @@ int shards(const Plan& plan) {
 
 Bytes share(Bytes bytes, double part) {
   return Bytes(static_cast<std::uint64_t>(static_cast<double>(bytes.count()) * part));
+}
+
+/// A profile in which nothing can be made again.
+Profile without_recipes(int layers) {
+  Profile profile = llama_profile(layers);
+  for (ChunkProfile& chunk : profile.chunks) {
+    for (BufferProfile& buffer : chunk.buffers) buffer.recipe = {};
+  }
+  return profile;
+}
+
+/// There is a plan for the budget, but not without the group.
+Plan only_with_shards(const Profile& profile, PlannerOptions alone, PlannerOptions together,
+                      Bytes budget) {
+  alone.budget = together.budget = budget;
+  EXPECT_THROW((void)plan_for_budget(profile, alone), PlanInfeasible);
+  const PlannedStep step = plan_for_budget(profile, together);
+  EXPECT_GT(shards(step.plan), 0);
+  EXPECT_LE(step.peak, budget);
+  SimulateOptions simulation;
+  simulation.shard = together.shard;
+  EXPECT_EQ(simulate(profile, step.plan, simulation).peak, step.peak);
+  return step.plan;
 }
 
 TEST(PlannerShard, UsesAFastGroupToSaveTime) {
@@ -86,12 +114,63 @@ TEST(PlannerShard, TakesOnlyWhatIsEqual) {
   }
 }
 
+/// Options of a rank by itself and of one among four, with no host to offload to.
+std::pair<PlannerOptions, PlannerOptions> without_host(const Profile& profile) {
+  std::pair<PlannerOptions, PlannerOptions> both = {within(Bytes(0)),
+                                                    among_four(profile, Bytes(0), 400e9)};
+  both.first.rules.limits.host = both.second.rules.limits.host = Bytes(0);
+  return both;
+}
+
 TEST(PlannerShard, ShardsNothingWhereEverythingFits) {
   const Profile profile = llama_profile(2);
   const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
   const PlannedStep step = plan_for_budget(profile, among_four(profile, kept, 400e9));
   EXPECT_EQ(shards(step.plan), 0);
   EXPECT_EQ(step.step_ns, step.base_ns);
+}
+
+TEST(PlannerShard, FitsABudgetThatNothingElseFits) {
+  const Profile profile = without_recipes(4);
+  auto [alone, together] = without_host(profile);
+  // Without them, with neither a host nor recipes, everything is kept.
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  EXPECT_EQ(smallest_budget(profile, alone).budget, kept);
+  const Bytes least = smallest_budget(profile, together).budget;
+  EXPECT_LT(least, share(kept, 0.5));
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const Bytes budget(least.count() + (kept - least).count() * i / 4);
+    SCOPED_TRACE(to_string(budget));
+    (void)only_with_shards(profile, alone, together, budget);
+  }
+}
+
+TEST(PlannerShard, FitsABudgetTogetherWithRecompute) {
+  const Profile profile = llama_profile(2);
+  auto [alone, together] = without_host(profile);
+  for (std::size_t id = 0; id < together.equal[0].size(); ++id) {
+    together.equal[0][id] = id % 2 == 0;
+  }
+  const Bytes least = smallest_budget(profile, together).budget;
+  const Plan plan = only_with_shards(profile, alone, together, least);
+  EXPECT_GT(std::count_if(plan.chunks[0].decisions.begin(), plan.chunks[0].decisions.end(),
+                          [](const Decision& decision) {
+                            return decision.action.kind == ActionKind::kRecompute;
+                          }),
+            0);
+}
+
+TEST(PlannerShard, NamesTheSmallestBudgetOfPlansThatShard) {
+  const Profile profile = without_recipes(2);
+  PlannerOptions options = among_four(profile, Bytes(0), 400e9);
+  options.rules.limits.host = Bytes(0);
+  const Bytes least = smallest_budget(profile, options).budget;
+  options.budget = least - Bytes(1);
+  EXPECT_THAT(error_text<PlanInfeasible>([&] { (void)plan_for_budget(profile, options); }),
+              HasSubstr(": the smallest peak is " + to_string(least) + " ("));
+  const std::vector<CurvePoint> curve = plan_curve(profile, options);
+  EXPECT_EQ(curve.front().budget, least);
+  for (const CurvePoint& point : curve) EXPECT_TRUE(point.feasible) << to_string(point.budget);
 }
 
 }  // namespace

@@ -97,6 +97,36 @@ TEST(Planner, IsNearItsBoundOnALlamaWhateverTheBudget) {
   }
 }
 
+TEST(Planner, BearsALinkThatIsAsMuchSlowerAsTheMargin) {
+  const Profile profile = testing::llama_profile(16);
+  Profile slower = profile;
+  for (double* speed : {&slower.link.out, &slower.link.back, &slower.link.out_with_back,
+                        &slower.link.back_with_out}) {
+    *speed *= 0.97;
+  }
+  const auto waits = [](const Profile& with, const PlannedStep& step) {
+    return simulate(with, step.plan).waits.release_ns;
+  };
+  PlannerOptions options = within(8_GiB);
+  options.link_margin = 0.03;
+  const PlannedStep wary = plan_for_budget(profile, options);
+  options.link_margin = 0;
+  const PlannedStep bold = plan_for_budget(profile, options);
+  EXPECT_EQ(wary.bound_ns, bold.bound_ns);
+  EXPECT_LE(bold.step_ns, wary.step_ns);
+  EXPECT_LT(static_cast<double>(wary.step_ns), static_cast<double>(bold.step_ns) * 1.002);
+  EXPECT_EQ(waits(slower, wary), 0);
+  EXPECT_GT(waits(slower, bold), wary.base_ns / 200);
+}
+
+TEST(Planner, RefusesAMarginThatLeavesNoLink) {
+  PlannerOptions options = within(8_GiB);
+  for (const double margin : {-0.1, 1.0}) {
+    options.link_margin = margin;
+    EXPECT_THROW((void)plan_for_budget(testing::llama_profile(2), options), InvalidArgument);
+  }
+}
+
 TEST(Planner, PlansAHundredAndTwentySixLayers) {
   const Profile profile = testing::llama_profile(126);
   const PlannerOptions options = within(gibibytes(54));

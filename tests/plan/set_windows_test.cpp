@@ -1,3 +1,6 @@
+#include <set>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
@@ -121,6 +124,22 @@ TEST(SetWindows, WaitForMemoryAsLongAsASlowdownAllows) {
   EXPECT_GE(slower.reached(), 0.995);
   EXPECT_GT(slower.found.step_ns, free.found.step_ns);
   EXPECT_LE(slower.found.step_ns, free.found.step_ns + free.found.step_ns * 3 / 100);
+}
+
+TEST(SetWindows, NeedLessTheMoreASlowdownAllows) {
+  Profile profile = llama_profile(8);
+  slow_down(profile.link, 0.3);
+  std::set<std::uint64_t> peaks;
+  Bytes before = Bytes(~std::uint64_t{0});
+  for (const char* slowdown : {"0.001", "0.02", "0.04", "0.06", "0.08", "0.1"}) {
+    const Found found =
+        windows_of(profile, offloading(profile, R"("core_attn", "attn_norm", "mlp")",
+                                       std::string("[limits]\nslowdown = ") + slowdown + "\n"));
+    EXPECT_LE(found.found.peak, before) << slowdown;
+    before = found.found.peak;
+    peaks.insert(before.count());
+  }
+  EXPECT_GE(peaks.size(), 4U);
 }
 
 TEST(SetWindows, AreThoseOfALayerWithoutTimes) {

@@ -21,8 +21,8 @@ constexpr std::uint64_t kSize = 10'240'000;
 constexpr std::uint64_t kPart = kSize / 4;
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-/// Ten calls of a millisecond that each save a buffer; the link takes a millisecond for one of them,
-/// each way.
+/// Ten calls of a millisecond that each save a buffer; the link takes a millisecond for one of
+/// them, each way.
 Profile ten_calls() {
   GraphBuilder graph;
   for (int i = 0; i < 10; ++i) {

@@ -40,9 +40,14 @@ struct PlannerOptions {
   /// The ranks that share what is sharded. What rules pin to be sharded the programme weighs as
   /// whole, and the simulator as what it is.
   ShardModel shard = {};
-  /// By chunk of the profile, then by buffer: what is equal on all ranks, and may be sharded. Empty:
-  /// nothing but what rules shard.
+  /// By chunk of the profile, then by buffer: what is equal on all ranks, and may be sharded.
+  /// Empty: nothing but what rules shard.
   std::vector<std::vector<bool>> equal = {};
+  /// The search takes links for so much slower than the profile says, less than 1: compute that
+  /// runs faster than in the profile, or a copy that runs slower, then costs nothing. Relying on
+  /// the last percents saves less than missing them costs. Predictions and bounds are for the
+  /// profile's links.
+  double link_margin = 0.02;
   /// The search ends when the plan is proven to be within this share of the best one, or when the
   /// time is up; then the best plan found so far is taken.
   double gap = 1e-3;

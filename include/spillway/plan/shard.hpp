@@ -23,8 +23,9 @@ inline constexpr std::uint64_t kPartAlignment = 512;
 struct GatherOrder {
   /// The place in the order in which backward wants them, from 1.
   std::vector<int> place;
-  /// Once backward asks for the buffer, gathers up to this place have begun; 0: no more than before.
-  /// One more than there are places: and the first one of the pass whose backward comes next.
+  /// Once backward asks for the buffer, gathers up to this place have begun; 0: no more than
+  /// before. One more than there are places: and the first one of the pass whose backward comes
+  /// next.
   std::vector<int> due;
 };
 

@@ -125,12 +125,12 @@ void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
                     const PassSchedule& schedule = {});
 
 /// Decides how far copies of a plan by rules may lag and run ahead. Allowances for the least memory
-/// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would, even
-/// with a link that is a tenth slower than the profile's; or, where the plan's limits have a
-/// slowdown, no longer than such windows and the slowdown allow. Where there are none, or the profile
-/// has no times, limits for such windows. A plan that shards gets limits from sizes alone, so that they
-/// are the same on all ranks: one layer's bytes on their way out, and no further gathers ahead than
-/// gather_order() has. A plan that has windows or allowances is left as it is.
+/// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would,
+/// even with a link that is a tenth slower than the profile's; or, where the plan's limits have a
+/// slowdown, no longer than such windows and the slowdown allow. Where there are none, or the
+/// profile has no times, limits for such windows. A plan that shards gets limits from sizes alone,
+/// so that they are the same on all ranks: one layer's bytes on their way out, and no further
+/// gathers ahead than gather_order() has. A plan that has windows or allowances is left as it is.
 /// Errors: as simulate().
 void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {},
                  const ShardModel& shard = {});

@@ -1,0 +1,34 @@
+/// What a plan can lower the peak of a step by, as the simulator sees it.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/plan/plan.hpp"
+#include "spillway/plan/profile.hpp"
+#include "spillway/plan/simulate.hpp"
+
+namespace spillway {
+
+struct PeakReduction {
+  Bytes kept;   ///< The peak with everything kept,
+  Bytes least;  ///< and if what the plan takes away were gone at once, and back not before its use.
+
+  /// 0 where the plan lowers nothing: what it takes away is not there at the peak.
+  [[nodiscard]] Bytes most() const { return kept - std::min(kept, least); }
+  /// How much of that was reached by a step with `peak` where one without a plan has `unaided`: R.
+  /// Less than 0 if `peak` is higher. Empty where the plan lowers nothing.
+  [[nodiscard]] std::optional<double> reached(Bytes unaided, Bytes peak) const;
+
+  bool operator==(const PeakReduction&) const = default;
+};
+
+/// Windows and allowances of the plan are not looked at. Of `options` the schedule and the ranks
+/// that share are. Empty where the profile has no times, which the simulator needs, or the plan was
+/// made for another one.
+/// Errors: as simulate() for a schedule.
+[[nodiscard]] std::optional<PeakReduction> peak_reduction(const Profile& profile, const Plan& plan,
+                                                          const SimulateOptions& options = {});
+
+}  // namespace spillway
