@@ -8,6 +8,7 @@
 #include "models/moe_places.hpp"
 #include "models/moe_rows.hpp"
 #include "spillway/parallel/exchange.hpp"
+#include "spillway/torch/read_back.hpp"
 #include "spillway/torch/scope.hpp"
 
 namespace spillway {
@@ -183,7 +184,7 @@ class CapacityDispatch final : public RowDispatch {
 std::vector<RowCounts> counts_of(const Group& group, const std::vector<Routing>& parts) {
   std::vector<at::Tensor> mine;
   for (const Routing& part : parts) mine.push_back(part.counts);
-  const at::Tensor all = gather_rows(group, at::stack(mine)).to(at::kCPU);
+  const at::Tensor all = read_back(gather_rows(group, at::stack(mine)));
   const at::Tensor by_part =
       all.view({group.size(), -1, all.size(-1)}).transpose(0, 1).contiguous();
   const auto* next = by_part.const_data_ptr<std::int64_t>();

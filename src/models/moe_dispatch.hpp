@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-/// One forward pass of one layer, or of some of its tokens. Ordering: send(), run(), collect(); what
-/// is computed between them overlaps with rows that travel.
+/// One forward pass of one layer, or of some of its tokens. Ordering: send(), run(), collect();
+/// what is computed between them overlaps with rows that travel.
 class MoeDispatch {
  public:
   MoeDispatch() = default;
@@ -29,8 +29,8 @@ class MoeDispatch {
   [[nodiscard]] virtual at::Tensor collect() = 0;
 };
 
-/// One for each part of a layer's tokens: by shape.capacity_factor with fixed sizes, or as many rows
-/// as come; then the host reads once how many, for all parts. Scope: dispatch.
+/// One for each part of a layer's tokens: by shape.capacity_factor with fixed sizes, or as many
+/// rows as come; then the host reads once how many, for all parts. Scope: dispatch.
 /// Lifetime: `shape` and `parts` outlive them.
 [[nodiscard]] std::vector<std::unique_ptr<MoeDispatch>> make_dispatches(
     const MoeShape& shape, const std::vector<Routing>& parts);

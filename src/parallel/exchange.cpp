@@ -139,6 +139,12 @@ at::Tensor RowExchange::wait() {
 
 at::Tensor gather_rows(const Group& group, const at::Tensor& tensor) {
   if (group.size() == 1) return tensor;
+  // Functional gathers are coalesced ones, which torch's gloo cannot do with CUDA tensors: it reads
+  // them as if they were in host memory (pytorch/pytorch#152645).
+  if (tensor.is_cuda() &&
+      group.process_group()->getBackend(at::kCUDA)->getBackendName() == "gloo") {
+    return group.all_gather(tensor.detach()).flatten(0, 1);
+  }
   static const auto kOperator =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow("_c10d_functional::all_gather_into_tensor", "")

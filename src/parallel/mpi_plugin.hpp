@@ -1,6 +1,6 @@
-/// What libspillway_mpi.so gives to the program that loads it: one function, kMpiFactory, that starts
-/// MPI. The plugin and the program share the types of libtorch and of this header, nothing else of
-/// ours, so that code which both link twice has no state.
+/// What libspillway_mpi.so gives to the program that loads it: one function, kMpiFactory, that
+/// starts MPI. The plugin and the program share the types of libtorch and of this header, nothing
+/// else of ours, so that code which both link twice has no state.
 #pragma once
 
 #include <memory>

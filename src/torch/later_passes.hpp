@@ -22,8 +22,9 @@ struct RecordedPass {
                                                     const std::vector<Moment>& pass,
                                                     Bytes granularity);
 
-/// A profile has one or two passes of each chunk; others may differ. The most by which a recorded pass exceeds that estimate: so
-/// much of a budget is not the planner's. 0 for a profile without a timeline.
+/// A profile has one or two passes of each chunk; others may differ. The most by which a recorded
+/// pass exceeds that estimate: so much of a budget is not the planner's. 0 for a profile without a
+/// timeline.
 [[nodiscard]] std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
                                             const std::vector<RecordedPass>& passes);
 

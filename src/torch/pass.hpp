@@ -52,6 +52,9 @@ struct ChunkLayout {
   std::vector<std::size_t> backward_allowance;
   int calls_before_first_save = 0;
   bool recomputes = false;
+  // What a step that proves the plan has beside what the plan says: of the layer with the most,
+  // what is recomputed is there twice.
+  std::size_t proof_bytes = 0;
 };
 
 struct SavedBuffer;

@@ -26,13 +26,29 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
+/// Whether a bit differs, as a tensor of one element. Large tensors piece by piece: the mask of a
+/// whole one would be half as large as a tensor of half precision.
+at::Tensor differs(const at::Tensor& original, const at::Tensor& remade) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
+  const at::Tensor a = as_bits(original);
+  const at::Tensor b = as_bits(remade);
+  if (a.numel() <= kPiece || !a.is_contiguous() || !b.is_contiguous()) return at::ne(a, b).any();
+  const at::Tensor all_of_a = a.view(-1);
+  const at::Tensor all_of_b = b.view(-1);
+  std::vector<at::Tensor> pieces;
+  for (std::int64_t begin = 0; begin < a.numel(); begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, a.numel());
+    pieces.push_back(at::ne(all_of_a.slice(0, begin, end), all_of_b.slice(0, begin, end)).any());
+  }
+  return at::stack(pieces).any();
+}
+
 }  // namespace
 
 void Proof::compare(const Key& key, const at::Tensor& original, const at::Tensor& remade,
                     std::set<Key> made_from) {
   const at::NoGradGuard no_gradients;
-  comparisons_.push_back(
-      {key, at::ne(as_bits(original), as_bits(remade)).any(), std::move(made_from)});
+  comparisons_.push_back({key, differs(original, remade), std::move(made_from)});
 }
 
 std::set<Proof::Key> Proof::different(const std::vector<Comparison>& comparisons) {

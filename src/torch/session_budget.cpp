@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "error_text.hpp"
@@ -19,6 +20,10 @@ constexpr double kSameTimes = 0.02;
 /// its host, and one that waits for copies much has faster clocks than one that does not: times are
 /// true only under a plan that is near the last one.
 constexpr int kMostRefreshes = 3;
+/// So many passes of each chunk give the times of all plans but the second, whose first need is to
+/// be rid of the record's: the clock of a device at the limit of its power varies from step to
+/// step.
+constexpr int kTimedPasses = 4;
 /// How often a plan is made anew because its peak was above the budget.
 constexpr int kMostCorrections = 3;
 
@@ -71,20 +76,26 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
     }
     turn_to(schedule);
   }
-  if (budgeting_.error) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  // Else all ranks hear of it first.
+  if (budgeting_.error && !plans_together()) {
+    std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  }
 }
 
 void SessionCore::keep_within_budget() {
-  if (plan_ == nullptr || !plan_->budget || budgeting_.measured_peak <= *plan_->budget) return;
-  if (job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
+  if (plan_ == nullptr || !plan_->budget) return;
+  const Bytes peak = budgeting_.measured_peak;
+  const Bytes excess = std::max(peak - std::min(peak, *plan_->budget),
+                                std::exchange(budgeting_.excess_of_others, {}));
+  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
   // The allocator may hand out more than it was asked for, and sizes may change.
   ++budgeting_.corrected;
-  budgeting_.reserve += budgeting_.measured_peak - *plan_->budget;
+  budgeting_.reserve += excess;
   start_planning();
 }
 
 void SessionCore::make_room(Pass& pass, std::size_t allowed) {
-  if (pass.growth == 0 || proving_) return;
+  if (pass.growth == 0 && !proving_) return;
   const ChunkLayout& layout = *pass.layout;
   for (; pass.next_kept < layout.may_leave.size() && on_device_ > allowed; ++pass.next_kept) {
     const BufferRef buffer = pass.buffers[pass.next_kept].lock();
@@ -94,14 +105,17 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
     if (!copy_out(*buffer)) return;
     buffer->action = ActionKind::kOffload;
-    count_fallback("more was saved than was recorded: a buffer that was to be kept left");
+    if (!proving_) {
+      count_fallback("more was saved than was recorded: a buffer that was to be kept left");
+    }
     release(*buffer);
   }
 }
 
 std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
   if (plan_ == nullptr || !plan_->budget) return allowance;
-  return allowance - std::min(allowance, pass.growth);
+  const std::size_t more = pass.growth + (proving_ ? pass.layout->proof_bytes : 0);
+  return allowance - std::min(allowance, more);
 }
 
 void SessionCore::begin_measuring() {
@@ -111,15 +125,19 @@ void SessionCore::begin_measuring() {
       may && (options_.budget || fitting_.on) && std::exchange(budgeting_.time_next, false);
   budgeting_.measuring = may && options_.budget && !budgeting_.timing;
   if (budgeting_.timing) budgeting_.timed_step = steps_ + 1;
-  if (recording_) timed_passes_.clear();
+  if (recording_) {
+    timed_passes_.clear();
+    read_passes_.clear();
+    budgeting_.timed_steps = 0;
+  }
   if (budgeting_.measuring) step_time_.begin();
 }
 
 void SessionCore::end_measuring() {
   const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
   if (options_.budget && proving_) budgeting_.proving_peak = peak;
-  if (budgeting_.measuring) {
-    step_time_.end();
+  if (budgeting_.measuring) step_time_.end();
+  if (budgeting_.measuring || budgeting_.timing) {
     // The plan knows nothing of passes that came in another order than was told.
     if (follower_.knows() || follower_.schedule().empty()) {
       budgeting_.measured_peak = peak;
@@ -162,13 +180,6 @@ void SessionCore::wait_for_plan() {
     }
   }
   adopt_plan(std::move(plan));
-}
-
-void SessionCore::make_room_for_others(Bytes excess) {
-  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
-  ++budgeting_.corrected;
-  budgeting_.reserve += excess;
-  start_planning();
 }
 
 void SessionCore::start_planning() {
@@ -223,23 +234,43 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
   budgeting_.problem.clear();
   budgeting_.waiting = false;
   budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
+  read_passes_.clear();
+  budgeting_.timed_steps = 0;
   ++budgeting_.plans;
   budgeting_.planned_reserve = budgeting_.reserve;
   budgeting_.measured_peak = {};
+  budgeting_.excess_of_others = {};
   adopt_plan(answer.planned->plan);
+}
+
+bool SessionCore::have_enough_times() const {
+  // Steps without one of the chunks will not bring its times.
+  if (budgeting_.refreshed == 0 || budgeting_.timed_steps >= kTimedPasses) return true;
+  return std::all_of(profile_->chunks.begin(), profile_->chunks.end(), [&](const auto& chunk) {
+    return std::count_if(read_passes_.begin(), read_passes_.end(), [&](const TimedPass& pass) {
+             return pass.chunk == chunk.chunk;
+           }) >= kTimedPasses;
+  });
 }
 
 void SessionCore::read_times(bool wait) {
   if (timed_passes_.empty() || (!wait && !clock_.have_happened())) return;
-  const std::vector<TimedPass> passes = std::exchange(timed_passes_, {});
-  ++budgeting_.refreshed;
+  std::vector<TimedPass> just_timed = std::exchange(timed_passes_, {});
   try {
     clock_.resolve();
   } catch (const Error&) {
     return;  // Whoever uses the failed device is told.
   }
   if (clock_.failed()) return;
-  std::optional<Profile> fresh = with_times(*profile_, passes);
+  std::move(just_timed.begin(), just_timed.end(), std::back_inserter(read_passes_));
+  ++budgeting_.timed_steps;
+  if (!have_enough_times()) {
+    budgeting_.time_next = true;
+    return;
+  }
+  ++budgeting_.refreshed;
+  budgeting_.timed_steps = 0;
+  std::optional<Profile> fresh = with_times(*profile_, std::exchange(read_passes_, {}));
   if (!fresh) return;
   const double before = total_ns(*profile_);
   const double now = total_ns(*fresh);

@@ -122,8 +122,8 @@ class SessionCore final : public Interceptor,
   void begin_pass(PassKey key);
   [[nodiscard]] Pass& current_pass();
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
-  /// The buffer that the value has already. Where a pass saves another tensor than was recorded, the
-  /// sites behind it may name one value by two buffers of the plan; a replay makes it for one.
+  /// The buffer that the value has already. Where a pass saves another tensor than was recorded,
+  /// the sites behind it may name one value by two buffers of the plan; a replay makes it for one.
   [[nodiscard]] static BufferRef saved_before(const Pass& pass, const at::Tensor& tensor,
                                               ValueId value);
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
@@ -207,7 +207,8 @@ class SessionCore final : public Interceptor,
   void note_no_shard_group();
   [[nodiscard]] std::unique_ptr<ShardGroup::Words> ask(std::initializer_list<std::uint64_t> words);
   void open_for_shards(const std::shared_ptr<Pass>& pass);
-  /// Whether the buffer is cut, if all ranks have it. Anything else is done as if it were not to be.
+  /// Whether the buffer is cut, if all ranks have it. Anything else is done as if it were not to
+  /// be.
   [[nodiscard]] bool start_shard(const BufferRef& buffer);
   void answer_shards(Pass& pass, std::size_t unanswered);
   void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
@@ -240,8 +241,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool plans_together() const;
   void remember_plan();
   void share_plan();
-  void make_room_for_others(Bytes excess);
-  [[nodiscard]] std::string send_plan();
+  /// All ranks throw what the first one's planner did: one that went on alone would wait for it.
+  [[noreturn]] void share_error(std::uint64_t kind);
+  /// The first rank's text; all call it.
+  [[nodiscard]] std::string send_text(std::string text);
   void lose_shard_group(const std::exception& error);
   [[nodiscard]] std::optional<ShardTotals> shard_report() const;
   [[nodiscard]] ShardModel shard_model() const;
@@ -256,6 +259,7 @@ class SessionCore final : public Interceptor,
   void forget_planning();
   void take_answer(const PlanningJob::Answer& answer);
   void read_times(bool wait);
+  [[nodiscard]] bool have_enough_times() const;
   /// Whether the timed step waited longer for copies than `fresh` explains; mends its link then.
   [[nodiscard]] bool learn_link(Profile& fresh);
   /// Plans with less, if the last measured step had more than the budget.
@@ -290,8 +294,7 @@ class SessionCore final : public Interceptor,
   void adopt_plan(Plan plan);
   void finish_proof();
   void lay_out();
-  [[nodiscard]] static std::shared_ptr<const ChunkLayout> layout_of(const ChunkPlan& plan,
-                                                                    bool budget);
+  [[nodiscard]] static std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   /// What torch's allocator hands out for `bytes`: what plans count in.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
@@ -409,7 +412,8 @@ class SessionCore final : public Interceptor,
     bool time_next = false;  // The next step that is not proved is timed.
     bool timing = false;     // This one is,
     bool measuring = false;  // or shows how long and large a step is.
-    int refreshed = 0;       // How often a timed step gave the record new times.
+    int refreshed = 0;       // How often timed steps gave the record new times.
+    int timed_steps = 0;     // Since the last time.
     bool as_predicted = true;
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
@@ -420,6 +424,7 @@ class SessionCore final : public Interceptor,
     std::shared_ptr<const Plan> adopted;  // As it was, of ranks that plan together,
     std::uint64_t adopted_word = 0;       // and a word for it.
     Bytes measured_peak;
+    Bytes excess_of_others;  // Above the budget, on ranks that have their plan from this one.
     Bytes proving_peak;
     std::uint64_t above = 0;  // Measured steps with more than the budget.
     Nanoseconds measured_step{};
@@ -438,7 +443,8 @@ class SessionCore final : public Interceptor,
   std::vector<RecordedPass> recorded_passes_;  // Of the record, if there were several.
   PassSchedule schedule_;                      // That plan_ is, or will be, made for.
   PassSchedule recorded_schedule_;
-  std::vector<TimedPass> timed_passes_;  // Not read yet.
+  std::vector<TimedPass> timed_passes_;  // Not read yet,
+  std::vector<TimedPass> read_passes_;   // and read, but too few.
   std::vector<KeptPlan> kept_plans_;     // For other schedules than schedule_; the oldest first.
   std::unique_ptr<PlanningJob> job_;
   PassSchedule job_schedule_;

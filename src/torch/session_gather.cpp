@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-// All ranks gather in one order: when a gather begins follows from the plan, from the order of passes
-// and from what backward asks for, never from what else a rank has on its device.
+// All ranks gather in one order: when a gather begins follows from the plan, from the order of
+// passes and from what backward asks for, never from what else a rank has on its device.
 
 void SessionCore::bring_whole(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kUnequal = "it is not equal on all ranks of the shard group";
 
-/// Which of the digests are not the same on all ranks; `words` has those of one rank behind those of
-/// another.
+/// Which of the digests are not the same on all ranks; `words` has those of one rank behind those
+/// of another.
 std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>>& digests,
                              const std::vector<std::uint64_t>& words) {
   std::set<Proof::Key> found;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <ranges>
 #include <set>
 #include <utility>
@@ -20,6 +21,21 @@ at::ScalarType dtype_named(const std::string& name) {
     if (name == c10::toString(dtype)) return dtype;
   }
   return at::ScalarType::Undefined;
+}
+
+std::size_t proof_bytes(const Profile& profile, const ChunkPlan& plan) {
+  const auto chunk =
+      std::find_if(profile.chunks.begin(), profile.chunks.end(),
+                   [&](const ChunkProfile& each) { return each.chunk == plan.chunk; });
+  if (chunk == profile.chunks.end()) return 0;
+  std::map<int, std::size_t> by_layer;
+  std::size_t most = 0;
+  for (const Decision& decision : plan.decisions) {
+    const auto id = static_cast<std::size_t>(decision.buffer);
+    if (decision.action.kind != ActionKind::kRecompute || id >= chunk->buffers.size()) continue;
+    most = std::max(most, by_layer[chunk->buffers[id].layer] += decision.bytes.count());
+  }
+  return most;
 }
 
 }  // namespace
@@ -227,13 +243,15 @@ void SessionCore::lay_out() {
   reload_window_.set_limit(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow)));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
-    layouts_[chunk.chunk] = layout_of(chunk, plan_->budget.has_value());
+    const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
+    if (profile_ != nullptr) layout->proof_bytes = proof_bytes(*profile_, chunk);
+    layouts_[chunk.chunk] = layout;
   }
   sharding_.window.set_limit(out_window_.limit());
   sharding_.digest = shard_digest(*plan_);
 }
 
-std::shared_ptr<const ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool budget) {
+std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool budget) {
   auto layout = std::make_shared<ChunkLayout>();
   std::vector<at::ScalarType> dtypes;
   for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));

@@ -11,9 +11,10 @@ namespace spillway {
 /// One word for several, never 0.
 [[nodiscard]] std::uint64_t word_of(std::initializer_list<std::uint64_t> parts);
 
-/// What the plans of all ranks must have in common, so that they gather the same buffers in the same
-/// order: what is done with every buffer, and in which order backward wants them. Windows are not in
-/// it: how far gathers run ahead, the ranks agree on in each step. 0 for a plan that shards nothing.
+/// What the plans of all ranks must have in common, so that they gather the same buffers in the
+/// same order: what is done with every buffer, and in which order backward wants them. Windows are
+/// not in it: how far gathers run ahead, the ranks agree on in each step. 0 for a plan that shards
+/// nothing.
 [[nodiscard]] std::uint64_t shard_digest(const Plan& plan);
 
 }  // namespace spillway

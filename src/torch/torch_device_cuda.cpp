@@ -3,7 +3,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,8 +19,26 @@
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
 #include "torch_device.hpp"
+#include "written_by_kernel.hpp"
 
 namespace spillway {
+
+at::Tensor written_by_kernel(const at::Tensor& tensor) {
+  const c10::cuda::CUDAGuard guard(tensor.device());
+  const at::Tensor host =
+      at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  if (host.numel() == 0) return host;
+  void* mapped = nullptr;
+  C10_CUDA_CHECK(cudaHostGetDevicePointer(&mapped, host.mutable_data_ptr(), 0));
+  at::Tensor there = at::for_blob(mapped, host.sizes())
+                         .options(tensor.options())
+                         .target_device(tensor.device())
+                         .make_tensor();
+  at::bitwise_or_out(there, tensor, false);  // A zero would make integers of booleans.
+  c10::cuda::stream_synchronize(c10::cuda::getCurrentCUDAStream().stream());
+  return host;
+}
+
 namespace {
 
 class CudaTorchDevice final : public TorchDevice {

@@ -27,8 +27,8 @@ struct Outcome {
   std::vector<Bytes> peaks;        ///< By step; 0 where none was measured.
 };
 
-/// Of as many steps as there are lengths of sequences. A length of 0 stands for a step of the longest
-/// ones in which all words are the same, so that all tokens choose the same experts.
+/// Of as many steps as there are lengths of sequences. A length of 0 stands for a step of the
+/// longest ones in which all words are the same, so that all tokens choose the same experts.
 Outcome train(const MoeCase& given, const std::vector<std::int64_t>& lengths, Session* session) {
   MoeCase of = given;
   of.experts = ranks().everyone();

@@ -1,4 +1,5 @@
-// NCCL with one rank, which is what one GPU can do: the store, the communicator and its collectives.
+// NCCL with one rank, which is what one GPU can do: the store, the communicator and its
+// collectives.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gmock/gmock.h>

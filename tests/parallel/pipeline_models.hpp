@@ -26,7 +26,8 @@ struct PipelineCase {
 
 [[nodiscard]] PipelineLayer make_model(const PipelineCase& of);
 
-/// `count` micro-batches of text; the last one is shorter if `uneven`. The same for the same numbers.
+/// `count` micro-batches of text; the last one is shorter if `uneven`. The same for the same
+/// numbers.
 [[nodiscard]] std::vector<MicroBatch> make_batches(std::int64_t step, int data_rank, int count,
                                                    bool uneven = false);
 

@@ -1,5 +1,5 @@
-// The conformance suite over groups that torch.distributed made: a library that torch_groups_test.py
-// loads into one Python process for each rank.
+// The conformance suite over groups that torch.distributed made: a library that
+// torch_groups_test.py loads into one Python process for each rank.
 #include <array>
 #include <string>
 #include <vector>

@@ -51,6 +51,17 @@ TEST(Proof, ComparesEveryType) {
   }
 }
 
+TEST(Proof, ComparesEveryPieceOfALargeBuffer) {
+  constexpr std::int64_t kPiece = 1 << 24;  // Larger ones are compared in pieces of it.
+  const at::Tensor x = at::zeros({3, kPiece - 5}, at::kShort);
+  EXPECT_FALSE(fails(x, x.clone()));
+  for (const std::int64_t place : {std::int64_t{0}, kPiece - 1, kPiece, x.numel() - 1}) {
+    at::Tensor y = x.clone();
+    y.view(-1)[place] = 1;
+    EXPECT_TRUE(fails(x, y)) << place;
+  }
+}
+
 TEST(Proof, ComparesWindowsOnly) {
   const at::Tensor x = at::arange(24.0).view({4, 6});
   at::Tensor y = x.clone();

@@ -8,9 +8,9 @@
 /// Scopes: router, dispatch, experts.{fc1,act,fc2}, combine, shared_experts.{fc1,act,fc2}.
 /// docs/moe.md says how tokens travel and what it costs.
 ///
-/// Bits: the same in every run: rows are put in order by a stable sort, and are gathered, never added
-///       by atomic operations. They do not depend on the number of ranks the experts are spread over,
-///       but for the order in which the gradients of several ranks' tokens are summed.
+/// Bits: the same in every run: rows are put in order by a stable sort, and are gathered, never
+///       added by atomic operations. They do not depend on the number of ranks the experts are
+///       spread over, but for the order in which the gradients of several ranks' tokens are summed.
 /// Host: with a capacity the host waits for nothing. Without one it reads, once for each call, how
 ///       many rows each expert gets of each rank. On a GPU only streams wait for rows that travel.
 #pragma once
@@ -34,8 +34,8 @@ class MoeDispatch;
 enum class MoeOverlap {
   kNone,    ///< Nothing.
   kShared,  ///< The expert that sees every token: the same bits as with nothing.
-  /// Besides, the experts for the other half of the tokens. Halves have capacities of their own, and
-  /// a weight's gradient is the sum of theirs, so bits differ from those of the other two.
+  /// Besides, the experts for the other half of the tokens. Halves have capacities of their own,
+  /// and a weight's gradient is the sum of theirs, so bits differ from those of the other two.
   kHalves,
 };
 
@@ -73,8 +73,8 @@ struct MlpShape {
 };
 
 /// The experts of one rank: fc1.gate and fc1.up, or fc1 alone, [experts, ffn, hidden], and fc2,
-/// [experts, hidden, ffn]. Weights at the start follow from the seed of the default generator and the
-/// number of the expert, wherever it lies.
+/// [experts, hidden, ffn]. Weights at the start follow from the seed of the default generator and
+/// the number of the expert, wherever it lies.
 class ExpertWeights : public torch::nn::Module, public HoldsExperts {
  public:
   ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpShape& mlp);

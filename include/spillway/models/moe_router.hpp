@@ -16,8 +16,8 @@ enum class RouterSoftmax {
 
 struct RouterShape {
   RouterSoftmax softmax = RouterSoftmax::kAfter;
-  /// Coefficient of the loss that is smallest when experts are evenly loaded: experts x the sum over
-  /// experts of (its share of the choices) x (its mean probability).
+  /// Coefficient of the loss that is smallest when experts are evenly loaded: experts x the sum
+  /// over experts of (its share of the choices) x (its mean probability).
   double aux_loss = 0;
   /// Coefficient of the mean squared log-sum-exp of what the router gives, which keeps it small.
   double z_loss = 0;
@@ -34,13 +34,14 @@ struct Routing {
 [[nodiscard]] Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
                             const RouterShape& shape);
 
-/// The same of the first `tokens` and of the others, with their own counts. No host synchronisation.
+/// The same of the first `tokens` and of the others, with their own counts. No host
+/// synchronisation.
 [[nodiscard]] std::vector<Routing> halves_of(const Routing& routing, std::int64_t tokens);
 
-/// Where a row has which experts. `indices`: [tokens, k] of experts, each at most once a row, -1 for
-/// none; `probabilities`: of the same sizes, or undefined. Gives [tokens, experts] as bool, and with
-/// the probabilities at those places and zero elsewhere. Shapes follow from shapes alone, so the host
-/// waits for nothing; autograd goes through the probabilities.
+/// Where a row has which experts. `indices`: [tokens, k] of experts, each at most once a row, -1
+/// for none; `probabilities`: of the same sizes, or undefined. Gives [tokens, experts] as bool, and
+/// with the probabilities at those places and zero elsewhere. Shapes follow from shapes alone, so
+/// the host waits for nothing; autograd goes through the probabilities.
 [[nodiscard]] std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
                                                                     const at::Tensor& probabilities,
                                                                     std::int64_t experts);

@@ -5,8 +5,9 @@
 ///   ...                                    // Computing that does not need the rows.
 ///   at::Tensor received = sent.wait();
 ///
-/// In backward the gradients travel the other way: they leave when backward comes to wait(), and are
-/// waited for where it comes to start(), so that what was computed in between overlaps there too.
+/// In backward the gradients travel the other way: they leave when backward comes to wait(), and
+/// are waited for where it comes to start(), so that what was computed in between overlaps there
+/// too.
 ///
 /// These are functional collectives of c10d: a session sees them as operators and takes what they
 /// give as it is (recipes stop at them).
@@ -28,8 +29,8 @@ class RowExchange {
  public:
   /// Sends send[i] of the rows (of the first dimension) to member i, in order; receive[i] rows come
   /// from member i. Both may be zero. A group of one gives `rows` back.
-  /// Ordering: returns at once; on a GPU the copies follow what is queued on the current stream. The
-  ///           host waits for nothing.
+  /// Ordering: returns at once; on a GPU the copies follow what is queued on the current stream.
+  ///           The host waits for nothing.
   /// Errors:   InvalidArgument if the numbers do not fit the rows or the group.
   [[nodiscard]] static RowExchange start(const Group& group, const at::Tensor& rows,
                                          std::vector<std::int64_t> send,

@@ -1,4 +1,5 @@
-/// Some ranks of a job that speak with each other: collectives, and tensors sent from one to another.
+/// Some ranks of a job that speak with each other: collectives, and tensors sent from one to
+/// another.
 ///
 ///   Group data = world->group("data", topology.partition(Axis::kData));
 ///   data.all_reduce(gradient);
@@ -11,13 +12,13 @@
 ///          ranks match by tag, those with the same tag in the order of the calls, and are not
 ///          ordered against collectives. Groups do not know of each other.
 /// Tensors: dense, on the CPU or a CUDA device. NCCL takes CUDA tensors only; all others take both,
-///          CUDA tensors by way of host memory, which synchronises the host. What is written must be
-///          contiguous. Until an operation is done its tensors must not be
+///          CUDA tensors by way of host memory, which synchronises the host. What is written must
+///          be contiguous. Until an operation is done its tensors must not be
 ///          written, nor read if it writes them. Nothing here is seen by autograd.
 /// Bits:    a collective gives the same bits on all members and in every run with the same groups.
-///          With MPI each element is summed in the order of the group ranks, so that the bits do not
-///          depend on how tensors are cut into pieces either. Sums of bfloat16 and half are made in
-///          float and rounded once (MPI); gloo and NCCL sum as they do.
+///          With MPI each element is summed in the order of the group ranks, so that the bits do
+///          not depend on how tensors are cut into pieces either. Sums of bfloat16 and half are
+///          made in float and rounded once (MPI); gloo and NCCL sum as they do.
 /// Threads: different groups may be used at once by different threads. Of one group, collectives by
 ///          one thread at a time; sends and receives by any.
 /// Errors:  InvalidArgument for what can be seen here; CommunicationError for what others did.
@@ -48,9 +49,9 @@ class Group {
  public:
   /// This rank alone. Every collective returns at once.
   explicit Group(int world_rank = 0) noexcept;
-  /// `world_ranks`: the members by group rank. `timeout`: the longest that a Pending waits; zero: as
-  /// long as the backend lets it. CUDA tensors travel through host memory unless the process group
-  /// has NCCL.
+  /// `world_ranks`: the members by group rank. `timeout`: the longest that a Pending waits; zero:
+  /// as long as the backend lets it. CUDA tensors travel through host memory unless the process
+  /// group has NCCL.
   /// Errors: InvalidArgument if there is no process group, or it has another size.
   explicit Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int> world_ranks,
                  std::string name = "group", std::chrono::milliseconds timeout = {});

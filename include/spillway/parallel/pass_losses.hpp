@@ -3,9 +3,9 @@
 ///
 /// A layer in the middle of a pipeline has no part in the model's loss, which the last stage alone
 /// computes. So it attaches its own to a value that goes on: the value is unchanged, and when its
-/// gradient comes back in backward, the loss gets the gradient that the model's loss has: the weight
-/// of the pass in the step (its share of the step's targets over all data ranks, times the scale of
-/// fp16). Without a pass that is 1.
+/// gradient comes back in backward, the loss gets the gradient that the model's loss has: the
+/// weight of the pass in the step (its share of the step's targets over all data ranks, times the
+/// scale of fp16). Without a pass that is 1.
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@ using ExtraLosses = std::array<at::Tensor, kExtraLosses>;
 /// The pass that runs on this thread, as long as this lives. Not to be nested.
 class PassLosses {
  public:
-  /// `weight` gives a number on the device. `share`: of the pass among those of this rank's step. `sums`
-  /// is added to, on the device, and must outlive this.
+  /// `weight` gives a number on the device. `share`: of the pass among those of this rank's step.
+  /// `sums` is added to, on the device, and must outlive this.
   PassLosses(std::function<at::Tensor()> weight, double share, ExtraLosses& sums);
   PassLosses(const PassLosses&) = delete;
   PassLosses& operator=(const PassLosses&) = delete;

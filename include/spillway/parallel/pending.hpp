@@ -7,8 +7,8 @@ namespace spillway {
 
 /// Move-only. Holds the tensors of its operation until it is done.
 /// Dropped without wait(): the operation goes on and its tensors live until it is done; dropping
-/// never blocks. What failed after that nobody hears of, and a CUDA tensor that travels through host
-/// memory gets its result in wait() only.
+/// never blocks. What failed after that nobody hears of, and a CUDA tensor that travels through
+/// host memory gets its result in wait() only.
 /// Threads: one at a time.
 class Pending {
  public:
@@ -20,8 +20,8 @@ class Pending {
   Pending& operator=(const Pending&) = delete;
   ~Pending();
 
-  /// Returns when the tensors may be used again: on the CPU when the operation is done, on CUDA when
-  /// the current stream waits for it (the host does not). Later calls return at once.
+  /// Returns when the tensors may be used again: on the CPU when the operation is done, on CUDA
+  /// when the current stream waits for it (the host does not). Later calls return at once.
   /// Errors: CommunicationError after the timeout of the world that made the group, or when the
   /// operation failed.
   void wait();

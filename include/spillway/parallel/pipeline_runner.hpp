@@ -9,12 +9,13 @@
 ///   }
 ///
 /// Sends and receives do not wait for each other: a message leaves when it is made, the next one to
-/// come is expected while this stage computes. Shapes are told once for each shape of a micro-batch.
-/// After train() the gradients are those of the mean loss over all micro-batches of all data ranks,
-/// each weighed by its number of targets on its data rank. Ranks along the expert axis count as data
-/// ranks: gradients of experts, which got the tokens of all of them, are summed over those with the
-/// same experts alone. Ranks of a tensor-parallel group run the same micro-batches; with sequence
-/// parallelism the gradients of weights that all of them have are summed over the group.
+/// come is expected while this stage computes. Shapes are told once for each shape of a
+/// micro-batch. After train() the gradients are those of the mean loss over all micro-batches of
+/// all data ranks, each weighed by its number of targets on its data rank. Ranks along the expert
+/// axis count as data ranks: gradients of experts, which got the tokens of all of them, are summed
+/// over those with the same experts alone. Ranks of a tensor-parallel group run the same
+/// micro-batches; with sequence parallelism the gradients of weights that all of them have are
+/// summed over the group.
 ///
 /// Bits: for the same weights, seed, step and data they do not depend on the number of stages and
 ///       chunks, nor on the schedule, unless weights are shared between stages.

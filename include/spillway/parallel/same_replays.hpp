@@ -10,8 +10,8 @@ namespace spillway {
 
 /// For plans with recompute_collectives: call it before every step with Session::plan(). What is
 /// replayed, and when, follows from the plan alone, so equal decisions mean equal orders. (Without
-/// this a rank would wait for a collective that the others do not repeat.) Rules give equal plans on
-/// ranks that run the same layers; a budget does not, because each rank plans by its own times.
+/// this a rank would wait for a collective that the others do not repeat.) Rules give equal plans
+/// on ranks that run the same layers; a budget does not, because each rank plans by its own times.
 /// Ordering: collective over the group. Host waits for one number from each rank.
 /// Errors:   InvalidArgument, on all ranks, if the plans differ in what they replay.
 void require_same_replays(const Group& group, const Plan* plan, c10::Device device);

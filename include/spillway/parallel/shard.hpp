@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-/// One dimension is made up of blocks, and every rank has an equal part of each of them: of queries,
-/// keys and values in one matrix, for example, the heads that are its own.
+/// One dimension is made up of blocks, and every rank has an equal part of each of them: of
+/// queries, keys and values in one matrix, for example, the heads that are its own.
 struct Shard {
   int dimension = 0;
   /// Of the whole tensor, in order.

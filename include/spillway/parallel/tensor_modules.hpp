@@ -1,5 +1,5 @@
-/// The layers that ranks of a tensor-parallel group share: linear layers by columns and by rows, the
-/// embedding and the loss by vocabulary.
+/// The layers that ranks of a tensor-parallel group share: linear layers by columns and by rows,
+/// the embedding and the loss by vocabulary.
 ///
 /// Each is made from the whole weight, which is the same on all ranks because they draw it from the
 /// same seed, and keeps its own part. For a group of one they are the layers of torch.

@@ -3,12 +3,12 @@
 ///
 /// A block of a model is entered and left once: enter(), linear layers of which every rank has some
 /// columns, then one of which it has the matching rows, leave(). Between blocks every rank has all
-/// of the tokens, or, with `sequence`, an equal part of each sequence, [batch, length / ranks, ...]:
-/// norms, residuals and dropout are then shared too. Gradients of weights that all ranks have are in
-/// that case parts of a sum: PipelineRunner adds them up.
+/// of the tokens, or, with `sequence`, an equal part of each sequence, [batch, length / ranks,
+/// ...]: norms, residuals and dropout are then shared too. Gradients of weights that all ranks have
+/// are in that case parts of a sum: PipelineRunner adds them up.
 ///
-/// Each of these functions is one operator of the dispatcher (spillway_group::all_reduce and so on),
-/// so that a session sees collectives, and recipes stop at them. What they return is there.
+/// Each of these functions is one operator of the dispatcher (spillway_group::all_reduce and so
+/// on), so that a session sees collectives, and recipes stop at them. What they return is there.
 ///
 /// Order:   all members call them in the same order, and backward runs through them in the same
 ///          order too, because their graphs are alike.
@@ -45,7 +45,8 @@ struct TensorParallel {
 /// Forward: all parts together. Backward: the sum of the members' gradients, of that this rank's
 /// part.
 [[nodiscard]] at::Tensor gather_sequence(const TensorParallel& parallel, const at::Tensor& x);
-/// Forward: the sum of the members' tensors, of that this rank's part. Backward: all parts together.
+/// Forward: the sum of the members' tensors, of that this rank's part. Backward: all parts
+/// together.
 /// Errors: InvalidArgument if the length cannot be cut into equal parts.
 [[nodiscard]] at::Tensor scatter_sequence(const TensorParallel& parallel, const at::Tensor& x);
 /// Forward: this rank's part of what all members have. Backward: all parts together.
@@ -58,8 +59,9 @@ struct TensorParallel {
 [[nodiscard]] at::Tensor leave(const TensorParallel& parallel, const at::Tensor& x);
 
 /// While it lives, this rank draws other random numbers from the device's default generator than
-/// the other members: for what is cut over the group. What is not must be drawn outside of it, where
-/// the generators of all members stay alike, if they were. For a group of one it does nothing.
+/// the other members: for what is cut over the group. What is not must be drawn outside of it,
+/// where the generators of all members stay alike, if they were. For a group of one it does
+/// nothing.
 ///
 /// Recipes replay what was drawn within it as anything else that is random. The host does not wait.
 /// Threads: as the generator; not to be passed on to another thread.

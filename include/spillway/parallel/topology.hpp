@@ -1,5 +1,5 @@
-/// How the ranks of a job are laid out: which of them form a pipeline, which hold copies, and so on.
-/// Pure arithmetic; knows neither torch nor MPI.
+/// How the ranks of a job are laid out: which of them form a pipeline, which hold copies, and so
+/// on. Pure arithmetic; knows neither torch nor MPI.
 ///
 ///   Topology topology(8, {.data = 2, .pipeline = 4});
 ///   int stage = topology.coordinate(rank, Axis::kPipeline);
@@ -25,8 +25,8 @@ enum class Axis { kData, kPipeline, kTensor, kExpert };
 /// From the axis along which neighbours have consecutive ranks to the one with the largest strides.
 using AxisOrder = std::array<Axis, 4>;
 
-/// As Megatron's tp-ep-dp-pp: tensor ranks next to each other, where links are fastest; stages, which
-/// speak least, farthest apart.
+/// As Megatron's tp-ep-dp-pp: tensor ranks next to each other, where links are fastest; stages,
+/// which speak least, farthest apart.
 inline constexpr AxisOrder kMegatronOrder{Axis::kTensor, Axis::kExpert, Axis::kData,
                                           Axis::kPipeline};
 /// As Paddle's hybrid topology (data, pipe, model): whole pipelines next to each other.

@@ -12,8 +12,8 @@
 ///
 /// Lifetime: groups may be kept longer than the world but not used after it. The end of a world of
 ///           MPI is collective: it waits until every rank is there and then ends MPI, which cannot
-///           be started again in this process. While an exception unwinds, the end of a world of MPI
-///           or NCCL ends the job instead.
+///           be started again in this process. While an exception unwinds, the end of a world of
+///           MPI or NCCL ends the job instead.
 /// Threads:  one at a time, but abort() by any.
 #pragma once
 
@@ -32,9 +32,9 @@ struct WorldOptions {
   /// The longest that a wait for other ranks may take; then it throws and names them. Zero: for
   /// ever. Other ranks may load data, plan, or write a checkpoint meanwhile.
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
-  /// The longest that a rank may show no sign of life. A thread of every rank shows it, whatever the
-  /// others do, so only a rank that was stopped, or whose machine was lost, is silent. Then the rank
-  /// that watches it ends the job and names it. Zero: nobody watches. MPI only.
+  /// The longest that a rank may show no sign of life. A thread of every rank shows it, whatever
+  /// the others do, so only a rank that was stopped, or whose machine was lost, is silent. Then the
+  /// rank that watches it ends the job and names it. Zero: nobody watches. MPI only.
   std::chrono::milliseconds silence{std::chrono::minutes(1)};
   /// Larger messages travel in pieces of this size. MPI only; at most 2 GiB - 1.
   Bytes largest_message{1ULL << 30U};
@@ -50,8 +50,9 @@ class World {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// The members' list of `partition` that holds this rank, as a group; the place in the list is the
-  /// group rank. Every rank is in exactly one list; lists of one rank give a group that needs nobody.
+  /// The members' list of `partition` that holds this rank, as a group; the place in the list is
+  /// the group rank. Every rank is in exactly one list; lists of one rank give a group that needs
+  /// nobody.
   /// Ordering: collective over the whole world, with the same arguments everywhere.
   /// Errors:   InvalidArgument if a rank is in no list or twice; CommunicationError if a rank asked
   ///           for something else, or did not come.
@@ -72,8 +73,8 @@ void run_guarded(World& world, const std::function<void()>& body);
 /// One rank.
 [[nodiscard]] std::unique_ptr<World> make_single_world();
 
-/// The ranks that mpirun or srun started, groups for CPU tensors. Loads libspillway_mpi.so: the file
-/// that SPILLWAY_MPI_PLUGIN names, or from the folder of the program, ../lib beside it, or the
+/// The ranks that mpirun or srun started, groups for CPU tensors. Loads libspillway_mpi.so: the
+/// file that SPILLWAY_MPI_PLUGIN names, or from the folder of the program, ../lib beside it, or the
 /// folder above it.
 /// Errors: CommunicationError if the plugin or MPI is not there, with the places that were tried.
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(const WorldOptions& options = {});
@@ -113,8 +114,8 @@ using TorchAbort = std::function<void(const std::string& why)>;
                                                       const WorldOptions& options = {});
 
 /// MPI if mpirun or srun started this process with more than one rank, else one rank.
-/// Errors: as make_mpi_world(); InvalidArgument if torchrun started several ranks, which would all do
-/// the same work.
+/// Errors: as make_mpi_world(); InvalidArgument if torchrun started several ranks, which would all
+/// do the same work.
 [[nodiscard]] std::unique_ptr<World> detect_world(const WorldOptions& options = {});
 
 }  // namespace spillway

@@ -85,7 +85,8 @@ struct SessionOptions {
   /// more of it is ready, the faster the recording step.
   Bytes prepare;
   /// Without windows from anybody plans by rules get allowances: the least memory that costs no
-  /// time, found from the record and, once, from a timed step; a gibibyte each where there are none.
+  /// time, found from the record and, once, from a timed step; a gibibyte each where there are
+  /// none.
   std::optional<Bytes> in_flight;
   std::optional<Bytes> ahead;
   /// The most that is held of values which replays made on the way and others will read.
@@ -156,12 +157,12 @@ class Session {
   /// into a part for each of them, and gathered ahead of its use. Without a group, or with one of a
   /// single rank, it is kept or offloaded whole, and the report says so.
   /// What is not equal on all ranks is not sharded: the step after a new plan compares digests, and
-  /// later ones do with SessionOptions::verify_every. In each step all ranks agree first whether they
-  /// carry out the same plan, and in each pass whether they save the same; where they do not,
+  /// later ones do with SessionOptions::verify_every. In each step all ranks agree first whether
+  /// they carry out the same plan, and in each pass whether they save the same; where they do not,
   /// nothing is sharded. (docs/session.md)
   /// Order: every rank gives its session a group before the same step, and all begin and end the
-  /// same steps and passes in the same order; from then on step() waits for the others. So does this
-  /// call, which measures how fast they gather.
+  /// same steps and passes in the same order; from then on step() waits for the others. So does
+  /// this call, which measures how fast they gather.
   /// Errors: InvalidArgument within a step.
   void set_shard_group(std::shared_ptr<ShardGroup> group);
 
@@ -206,8 +207,8 @@ class Session {
   /// what differs is not recomputed any more. The step after a new plan does so by itself.
   void verify_next_step();
 
-  /// The next step marks what its streams do, and when, for step_events() and trace(). The host waits
-  /// for nothing within the step, which takes somewhat longer: every operator call is noted.
+  /// The next step marks what its streams do, and when, for step_events() and trace(). The host
+  /// waits for nothing within the step, which takes somewhat longer: every operator call is noted.
   void trace_next_step();
 
   /// What the last traced step did: its passes, operators, waits, replays and copies, and the most
@@ -216,8 +217,9 @@ class Session {
   /// step. Errors: DeviceError of a failed device.
   [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
 
-  /// The same as the process "measured", and before it as "predicted" what the simulator says of the
-  /// plan that the step carried out, if there is a profile with times. As JSON: to_chrome_json().
+  /// The same as the process "measured", and before it as "predicted" what the simulator says of
+  /// the plan that the step carried out, if there is a profile with times. As JSON:
+  /// to_chrome_json().
   /// Errors: InvalidArgument if no step was traced; as step_events().
   [[nodiscard]] Trace trace() const;
 

@@ -60,7 +60,9 @@ struct BudgetReport {
   Nanoseconds bound_step{};      ///< No plan of this kind is faster.
   Bytes predicted_peak;          ///< Above what is allocated before a step; so is
   Bytes measured_peak;           ///< that of the last step that carried the plan out. 0: none yet.
-  Bytes proving_peak;  ///< Of the last step that proved it: that has twice what it remakes.
+  /// Of the last step that proved it, which has what a layer remakes twice. Above the budget only
+  /// if too little of the rest could leave.
+  Bytes proving_peak;
   Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
   std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
   /// Measured steps whose peak was above the budget: with sizes that no plan has seen before.

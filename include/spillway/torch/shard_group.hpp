@@ -1,10 +1,10 @@
 /// Ranks that hold copies of the same buffers, as a session needs them to keep a part each.
 ///
-/// spillway::parallel makes one of a Group (spillway/parallel/shard_group.hpp); a session takes it by
-/// Session::set_shard_group().
+/// spillway::parallel makes one of a Group (spillway/parallel/shard_group.hpp); a session takes it
+/// by Session::set_shard_group().
 ///
-/// Order:   all ranks call the same functions in the same order; a session sees to that. Nobody else
-///          may use what they travel over: give a session groups of its own.
+/// Order:   all ranks call the same functions in the same order; a session sees to that. Nobody
+///          else may use what they travel over: give a session groups of its own.
 /// Threads: one at a time.
 /// Errors:  what the implementation throws when another rank does not come.
 #pragma once

@@ -1,8 +1,8 @@
 /// Brings the operations of all groups of this rank to their end.
 ///
-/// MPI goes on only while somebody calls it. So whoever waits for one operation advances all of them,
-/// and a thread of its own does so now and then while nobody waits: a send whose Pending was dropped
-/// arrives, and an all-reduce runs beside the computation.
+/// MPI goes on only while somebody calls it. So whoever waits for one operation advances all of
+/// them, and a thread of its own does so now and then while nobody waits: a send whose Pending was
+/// dropped arrives, and an all-reduce runs beside the computation.
 #pragma once
 
 #include <chrono>

@@ -16,7 +16,8 @@ std::string ranks_text(const std::set<int>& ranks) {
   return text;
 }
 
-/// Calls `each` with the offsets and lengths of the pieces of a message. An empty one has one piece.
+/// Calls `each` with the offsets and lengths of the pieces of a message. An empty one has one
+/// piece.
 template <typename Each>
 void for_each_piece(std::int64_t bytes, int largest, const Each& each) {
   std::int64_t offset = 0;

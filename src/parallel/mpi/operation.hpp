@@ -31,8 +31,8 @@ class Operation {
   Operation(std::shared_ptr<const Channel> channel, std::string name, int tag,
             std::vector<at::Tensor> tensors);
 
-  /// Start a message to, or from, the group rank `peer`. All messages of one operation from one rank
-  /// to another arrive in order.
+  /// Start a message to, or from, the group rank `peer`. All messages of one operation from one
+  /// rank to another arrive in order.
   void send(const void* data, std::int64_t bytes, int peer);
   void receive(void* data, std::int64_t bytes, int peer);
   /// Runs `step` when all messages so far are through; it may start more.
