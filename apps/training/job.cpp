@@ -184,6 +184,10 @@ std::vector<MicroBatch> TrainingJob::next_batches() const {
   return batches;
 }
 
+PassSchedule TrainingJob::passes() const {
+  return runner_->passes(static_cast<int>(config_.train.micro_batches));
+}
+
 TrainingStep TrainingJob::step(Session* session) {
   const std::vector<MicroBatch> batches = next_batches();
   runner_->zero_gradients();

@@ -42,8 +42,8 @@ struct TrainingStep {
 
 /// Jobs of one config do the same to the bit, under deterministic algorithms, on every layout of
 /// stages and chunks; tensor-parallel ranks sum in another order than one does. Gradients
-/// and the optimizer's memory are there from the start, so that the first step allocates no more than
-/// the others.
+/// and the optimizer's memory are there from the start, so that the first step allocates no more
+/// than the others.
 ///
 /// Ordering: all ranks of the world make it and call its functions together.
 /// Threads:  one at a time.
@@ -61,6 +61,9 @@ class TrainingJob {
 
   /// The mean loss on the evaluation text.
   [[nodiscard]] double evaluate();
+
+  /// The passes of a step on this rank, as the session is told.
+  [[nodiscard]] PassSchedule passes() const;
 
   /// Steps that were done, those before a checkpoint included.
   [[nodiscard]] std::int64_t steps_done() const noexcept { return steps_done_; }

@@ -18,8 +18,9 @@ struct MeasuredStep {
   Bytes peak;               ///< The most that was allocated in it above what was there before.
 };
 
-/// How many gradients of `parameters` differ in a bit after a step with a session from those without:
-/// under deterministic algorithms, which are slower and so not timed. `step` makes new gradients.
+/// How many gradients of `parameters` differ in a bit after a step with a session from those
+/// without: under deterministic algorithms, which are slower and so not timed. `step` makes new
+/// gradients.
 [[nodiscard]] int count_different_gradients(const std::vector<at::Tensor>& parameters,
                                             Session& session,
                                             const std::function<void(Session*)>& step);

@@ -20,7 +20,8 @@ std::string bytes_text(const Json& number) { return to_string(Bytes(number.get<s
 
 }  // namespace
 
-Json rank_figures(int rank, const TrainingJob& job, const SessionReport& report, Bytes step_peak) {
+Json rank_figures(int rank, const TrainingJob& job, const TrainFigures& figures) {
+  const SessionReport& report = figures.report;
   const Coordinates place = job.topology().coordinates(rank);
   const auto action = [&](const char* name) {
     const auto found = report.actions.find(name);
@@ -38,11 +39,11 @@ Json rank_figures(int rank, const TrainingJob& job, const SessionReport& report,
           {"sharded", action("keep, sharded") + action("offload, sharded")},
           {"recomputed", action("recompute")},
           {"wait_ms", std::chrono::duration<double, std::milli>(waits).count()},
-          {"step_peak", step_peak.count()},
+          {"step_peak", step_peak(figures).count()},
           {"saved_peak_without", report.saved_peak_without.count()},
           {"saved_peak_with", report.saved_peak_with.count()},
           {"host_peak", report.host_peak.count()},
-          {"R", report.reduction_ratio}};
+          {"R", reached_reduction(figures).value_or(report.reduction_ratio)}};
 }
 
 std::vector<Json> gather_figures(const Group& everyone, const Json& mine, at::Device device) {

@@ -6,14 +6,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "spillway/torch/session_report.hpp"
 #include "training/job.hpp"
+#include "training/train_figures.hpp"
 
 namespace spillway::app {
 
-/// One rank's line.
+/// One rank's line. R is that of reached_reduction(), of peaks; where there is none, that of the
+/// report, of saved buffers.
 [[nodiscard]] nlohmann::ordered_json rank_figures(int rank, const TrainingJob& job,
-                                                  const SessionReport& report, Bytes step_peak);
+                                                  const TrainFigures& figures);
 
 /// The lines of all ranks, on every rank.
 /// Ordering: collective over `everyone`.

@@ -10,9 +10,9 @@
 
 namespace spillway::app {
 
-/// What files and digests speak of are whole tensors; this knows which of a stage's are cut, and how.
-/// Names may have endings, as those of an optimizer's state ("layers.0.mlp.fc1.exp_avg"): such a
-/// tensor is cut as the parameter is, if it has its dimensions.
+/// What files and digests speak of are whole tensors; this knows which of a stage's are cut, and
+/// how. Names may have endings, as those of an optimizer's state ("layers.0.mlp.fc1.exp_avg"): such
+/// a tensor is cut as the parameter is, if it has its dimensions.
 class TensorRanks {
  public:
   explicit TensorRanks(const PipelineLayer& model);

@@ -157,6 +157,12 @@ class FiguresTable {
 
 Bytes step_peak(const TrainFigures& figures) { return step_peak(figures.with, figures.warm_up); }
 
+std::optional<double> reached_reduction(const TrainFigures& figures) {
+  if (!figures.reduction || !figures.without) return std::nullopt;
+  return figures.reduction->reached(step_peak(*figures.without, figures.warm_up),
+                                    step_peak(figures));
+}
+
 std::string to_text(const TrainFigures& figures) {
   if (!figures.managed) return plain_text(figures);
   const SessionReport& report = figures.report;
@@ -204,6 +210,11 @@ Json to_json(const TrainFigures& figures) {
                          {"base_ms", planned->base_ms},
                          {"bound_ms", planned->bound_ms}};
   }
+  if (figures.reduction) {
+    json["simulated"] = {{"kept_peak", figures.reduction->kept.count()},
+                         {"least_peak", figures.reduction->least.count()}};
+  }
+  if (const auto reached = reached_reduction(figures)) json["R"] = *reached;
   if (figures.comparison) {
     json["bits_equal"] = figures.comparison->equal();
     json["losses_compared"] = figures.comparison->losses;

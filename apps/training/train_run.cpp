@@ -113,6 +113,7 @@ class TrainCommand {
       figures_.plan = session_->plan();
       figures_.report = session_->report();
       figures_.report.rank = world_.rank();
+      figures_.reduction = reduction(job);
     }
     const Group everyone = world_.everyone();
     if (figures_.without) {
@@ -121,9 +122,7 @@ class TrainCommand {
     }
     std::vector<nlohmann::ordered_json> ranks;
     if (session_) {
-      ranks = gather_figures(everyone,
-                             rank_figures(world_.rank(), job, figures_.report, step_peak(figures_)),
-                             device_);
+      ranks = gather_figures(everyone, rank_figures(world_.rank(), job, figures_), device_);
     }
     if (is_first()) {
       std::cout << figures_.model << "\n" << to_text(figures_);
@@ -133,6 +132,15 @@ class TrainCommand {
     }
     if (!config_.train.out.empty()) write_all(ranks);
     if (!options_.trace.empty() && session_) write_trace();
+  }
+
+  [[nodiscard]] std::optional<PeakReduction> reduction(const TrainingJob& job) const {
+    const std::shared_ptr<const Profile> profile = session_->profile();
+    if (profile == nullptr || figures_.plan == nullptr) return std::nullopt;
+    SimulateOptions options;
+    options.schedule = job.passes();
+    if (job.shards() != nullptr) options.shard.ranks = job.shards()->size();
+    return peak_reduction(*profile, *figures_.plan, options);
   }
 
   void write_trace() const {

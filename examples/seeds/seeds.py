@@ -43,6 +43,14 @@ class Result:
     def step_peak(self, rank):
         return self.ranks[rank]["with"]["step_peak"]
 
+    def theoretical_reduction(self, rank):
+        """By how much the peak falls if what leaves is gone at once, as the simulator sees it; without recorded times, what
+        leaves."""
+        simulated = self.ranks[rank].get("simulated")
+        if simulated is None:
+            return self.report(rank)["planned_reduction"]
+        return max(0, simulated["kept_peak"] - simulated["least_peak"])
+
     def highest_peak(self):
         return max(rank["with"]["step_peak"] for rank in self.ranks)
 
@@ -67,6 +75,10 @@ def parser(about, steps):
                         help="start ranks by torchrun and the Python package instead of mpirun and the program")
     result.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none", metavar="COMMAND",
                         help="how ranks are started (default: %(default)s)")
+    result.add_argument("--device", metavar="NAME",
+                        help="host or cuda (default: a GPU for each rank, or the host); cuda lets several ranks share one GPU")
+    result.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="change a key of the configuration in every row, as for spillway train; may be repeated")
     return result
 
 
@@ -102,19 +114,27 @@ def run_row(options, config, row, out):
     folder = out / re.sub(r"\W+", "-", row.name)
     shutil.rmtree(folder, ignore_errors=True)
     words = [str(config), "--steps", str(options.steps), "--digest", "--out", str(folder), *row.words]
+    if options.device:
+        words += ["--device", options.device]
+    for text in options.set:
+        words += ["--set", text]
     line = command(options, row, words)
     print(f"{row.name}: {shlex.join(line)}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     done = subprocess.run(line, capture_output=True, text=True, env=environment(row.ranks))
     if done.returncode != 0:
         sys.exit(f"{row.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    print(f"{row.name}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - begin
     digest = re.search(r"^digest: (.*)$", done.stdout, re.MULTILINE)
     steps = [json.loads(text) for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     tokens = round(steps[0]["tokens_per_second"] * steps[0]["milliseconds"] / 1000)
     parts = [folder] if row.ranks == 1 else [folder / f"rank-{rank}" for rank in range(row.ranks)]
     ranks = [json.loads((part / "train.json").read_text(encoding="utf-8")) for part in parts]
-    return Result(row, [step["loss"] for step in steps], tokens, digest[1], ranks)
+    result = Result(row, [step["loss"] for step in steps], tokens, digest[1], ranks)
+    # Who ends the run early has seen this much.
+    print(f"{row.name}: {seconds:.0f} s, highest peak {result.highest_peak() / MIB:.1f} MiB, digest {digest[1]}",
+          file=sys.stderr, flush=True)
+    return result
 
 
 def run_rows(options, name, config, rows):

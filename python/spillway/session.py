@@ -17,6 +17,7 @@ from .errors import InvalidArgument
 from .pipeline import Pass, pass_list
 from .report import Report
 from .scopes import ModuleScopes, layer_list, unwrapped
+from .shard import ShardGroup, read_shard_group
 
 Size = Union[int, str]
 PathOrText = Union[str, "os.PathLike[str]"]
@@ -57,6 +58,10 @@ class Session:
                of the steps that carry out a plan, the first two and every so-manyth have their waits for copies timed
                for the report; 0: none
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
+    shard_group
+               the ranks that hold the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
+               torch.distributed, or its name, that nothing else uses. Every rank of it makes its session at the same
+               time, and from then on the same steps and passes
 
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
     """
@@ -81,6 +86,7 @@ class Session:
         plan_in_background: bool = True,
         planning_time: float | None = None,
         time_waits_every: int = 32,
+        shard_group: ShardGroup | None = None,
     ) -> None:
         for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
             if steps < 0:
@@ -91,6 +97,7 @@ class Session:
             raise InvalidArgument(f"[session] planning_time = {planning_time} cannot be; give seconds above 0")
         if layers is not None:
             _require_module(model, layers)
+        group = None if shard_group is None else read_shard_group(shard_group)
         if device is None:
             device = _device_of(model)
         self._model = model
@@ -118,6 +125,9 @@ class Session:
         options.layers = layer_list(model) if layers is None else layers
         self._native = _native.Session(options)
         self.register_model(model)
+        if group is not None:
+            on_host = device is None or torch.device(device).type == "cpu"
+            self._native.set_shard_group(*group, host_tensors=on_host)
 
     def register_model(self, model: nn.Module) -> None:
         """Tells which storages are parameters and buffers. Call again when they were replaced, as by model.to()."""

@@ -1,5 +1,6 @@
 // spillway._native: what the Python package calls. Packing and unpacking of saved tensors happens
 // in C++ on whatever thread autograd uses and comes through none of these functions.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -11,11 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include "errors.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/parallel/shard_group.hpp"
 #include "spillway/pipeline/schedule.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/scope.hpp"
@@ -142,6 +146,22 @@ std::shared_ptr<const Value> require(std::shared_ptr<const Value> value, const c
   return value;
 }
 
+/// A group of torch.distributed by its name, with the ranks of its members.
+void set_shard_group(Session& session, const std::string& name, std::vector<int> ranks,
+                     bool host_tensors) {
+  c10::intrusive_ptr<c10d::ProcessGroup> group = c10d::resolve_process_group(name);
+  const std::vector<c10::Device> devices = group->getDeviceTypes();
+  const bool takes_them = std::any_of(devices.begin(), devices.end(),
+                                      [](const c10::Device& each) { return each.is_cpu(); });
+  if (host_tensors && !takes_them) {
+    throw InvalidArgument("session",
+                          "shard_group = '" + name +
+                              "' takes no tensors of the CPU, where this session's buffers are; "
+                              "make one with a backend that does, such as gloo");
+  }
+  session.set_shard_group(shard_group(Group(std::move(group), std::move(ranks), name)));
+}
+
 void bind_session(py::module_& module) {
   py::class_<PythonStep>(module, "Step")
       .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"), NoGil())
@@ -162,6 +182,8 @@ void bind_session(py::module_& module) {
             self.register_fixed(tensor, FixedReason::kRegisteredBuffer);
           },
           py::arg("tensor"), NoGil())
+      .def("set_shard_group", &set_shard_group, py::arg("name"), py::arg("ranks"),
+           py::arg("host_tensors"), NoGil())
       .def("step", &begin_step, py::arg("schedule"), NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())

@@ -47,7 +47,7 @@ def planned(session: spillway.Session) -> dict[str, int]:
 def within(make_model, forward=plain_step, **options) -> spillway.Session:
     """Trains within a budget: the same bits, and never more memory than that."""
     settings = {"rules": None, "in_flight": None, "ahead": None, "plan_in_background": False, **options}
-    return same_bits(make_model, forward, 6, **settings)
+    return same_bits(make_model, forward, 16, **settings)
 
 
 @pytest.mark.parametrize("share", [0.8, 0.6])

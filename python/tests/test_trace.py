@@ -48,7 +48,7 @@ def copies(spans: list[dict]) -> Counter:
     ids=["rules", "budget"],
 )
 def test_a_traced_step_has_the_copies_that_were_predicted(options: dict[str, object]) -> None:
-    _, events = traced(12, **options)
+    _, events = traced(20, **options)
     spans = tracks(events)
     for lane in ("copy out", "copy back"):
         measured = spans["measured", lane]
@@ -66,7 +66,7 @@ def test_a_traced_step_is_named_by_the_modules_of_the_model() -> None:
 
 
 def test_the_top_of_the_memory_curve_is_the_measured_peak() -> None:
-    session, events = traced(12, budget=0.6, plan_in_background=False)
+    session, events = traced(20, budget=0.6, plan_in_background=False)
     pids = {each["args"]["name"]: each["pid"] for each in events if each["name"] == "process_name"}
     memory = [each["args"]["bytes"] for each in events if each["ph"] == "C" and each["pid"] == pids["measured"]]
     assert max(memory) == session.report().to_dict()["budget"]["measured_peak"]

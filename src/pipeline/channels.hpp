@@ -1,4 +1,5 @@
-/// The lists of all ranks seen from their messages: whether both ends agree, and who waits for whom.
+/// The lists of all ranks seen from their messages: whether both ends agree, and who waits for
+/// whom.
 #pragma once
 
 #include <cstddef>

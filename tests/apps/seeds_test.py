@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The runs of examples/seeds, few steps of each, as a user starts them."""
 
+import json
 import os
 import re
 import subprocess
@@ -50,10 +51,15 @@ class Seeds(unittest.TestCase):
         result = self.run_seed("megatron", "--steps", 3, "--rows", "all")
         self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
         self.assertIn("bits equal: yes (parameters after, and losses of, 3 steps; 2 rows)", result.stdout)
-        lines = re.findall(r"^  all +([01]) +([\d.]+) +([\d.]+) ", result.stdout, re.MULTILINE)
-        self.assertEqual([stage for stage, _, _ in lines], ["0", "1"])
-        for _, base, peak in lines:
+        lines = re.findall(r"^  all +([01]) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)%", result.stdout, re.MULTILINE)
+        self.assertEqual([stage for stage, *_ in lines], ["0", "1"])
+        simulated = [json.loads((self.folder / "all" / f"rank-{rank}" / "train.json").read_text(encoding="utf-8"))["simulated"]
+                     for rank in range(8)]  # fmt: skip
+        falls = [f"{(each['kept_peak'] - each['least_peak']) / 2**20:.2f}" for each in simulated]
+        for _, base, peak, less, theoretical, _ in lines:
             self.assertLess(float(peak), 0.8 * float(base))
+            self.assertIn(theoretical, falls)
+            self.assertLess(float(less), 1.05 * float(theoretical))
 
     def test_paddle_recomputes_offloads_and_partitions_with_tensor_parallelism(self):
         names = ["recompute", "recompute + offload", "recompute + partition", "all three"]

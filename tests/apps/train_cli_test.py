@@ -74,6 +74,11 @@ class Train(InAFolder):
         self.assertGreater(found["report"]["bytes_out"], 0)
         self.assertLess(found["report"]["saved_peak_with"], found["report"]["saved_peak_without"])
         self.assertEqual(found["report"]["recorded_steps"], 1)
+        simulated = found["simulated"]
+        self.assertLess(simulated["least_peak"], simulated["kept_peak"])
+        fall = found["without"]["step_peak"] - found["with"]["step_peak"]
+        self.assertAlmostEqual(found["R"], fall / (simulated["kept_peak"] - simulated["least_peak"]))
+        self.assertEqual(found["ranks"][0]["R"], found["R"])
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         self.assertEqual(report["schema"], "spillway.report/1")
         self.assertIn("spillway report, rank 0", (out / "report.txt").read_text(encoding="utf-8"))
@@ -81,9 +86,14 @@ class Train(InAFolder):
         self.ok("explain", out / "plan.json", "--profile", out / "profile.json")
         again = self.folder / "plan.json"
         self.ok("plan", "--profile", out / "profile.json", "--rules", self.rules, "--out", again)
-        by_plan = self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again)
+        by_plan = self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again, "--out", out)
         self.assertIn("bits equal: yes", by_plan.stdout)
         self.assertRegex(by_plan.stdout, r"steps that recorded +0\n")
+        # Without a record there is nothing to simulate.
+        found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        self.assertNotIn("simulated", found)
+        self.assertNotIn("R", found)
+        self.assertEqual(found["ranks"][0]["R"], found["report"]["reduction_ratio"])
 
     def test_recomputes_with_the_same_bits(self):
         rules = Path(__file__).resolve().parents[2] / "examples" / "rules" / "full-recompute.toml"

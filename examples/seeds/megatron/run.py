@@ -47,7 +47,7 @@ def lines(results, base, stage, ranks):
     for result in results:
         def share(rank):
             less = base.step_peak(rank) - result.step_peak(rank)
-            wanted = result.report(rank)["planned_reduction"]
+            wanted = result.theoretical_reduction(rank)
             return (less / wanted if wanted else 1.0, rank, less, wanted)
 
         ratio, rank, less, wanted = min(share(rank) for rank in ranks)

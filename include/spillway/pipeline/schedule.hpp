@@ -86,9 +86,9 @@ enum class ScheduleKind {
 /// made it. Activations from one stage to another are received in the order in which they are sent,
 /// and so are gradients; a transport without tags needs one channel for each of the two. If a send
 /// waits until the other end receives, 1F1B deadlocks in this plain order, already for P = 2 and
-/// m = 2: the runner has to send without waiting, or to keep the next receive of each channel posted
-/// (one is enough for 1F1B; GPipe with several chunks needs more: check_schedule() counts them).
-/// Where P = 1, chunks hand over on the rank itself: no messages.
+/// m = 2: the runner has to send without waiting, or to keep the next receive of each channel
+/// posted (one is enough for 1F1B; GPipe with several chunks needs more: check_schedule() counts
+/// them). Where P = 1, chunks hand over on the rank itself: no messages.
 ///
 /// Errors: InvalidArgument if a number is below 1, or the stage is not one of the stages.
 [[nodiscard]] std::vector<PipelineAction> make_schedule(ScheduleKind kind,

@@ -1,4 +1,5 @@
-/// Names for what the spans of a step are about: the same ones whether it was simulated or measured.
+/// Names for what the spans of a step are about: the same ones whether it was simulated or
+/// measured.
 #pragma once
 
 #include <functional>

@@ -101,9 +101,9 @@ class TransferEngine {
 
   [[nodiscard]] TransferTotals totals() const;
 
-  /// From now on every copy and every wait is timed, as with EngineOptions::timing, and the times of
-  /// records count from `epoch`, which was made with Timing::kOn and recorded on a stream of this
-  /// device. Records that were not drained are forgotten.
+  /// From now on every copy and every wait is timed, as with EngineOptions::timing, and the times
+  /// of records count from `epoch`, which was made with Timing::kOn and recorded on a stream of
+  /// this device. Records that were not drained are forgotten.
   void start_timing(EventRef epoch);
   /// ... no longer. The records of what was timed can still be drained.
   void stop_timing();
