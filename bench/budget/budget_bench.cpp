@@ -11,8 +11,9 @@ namespace {
 using namespace spillway::literals;
 
 constexpr int kWarmUp = 3;
-/// A session with a budget records, then proves a plan and times a step, at most four times.
-constexpr int kSettling = 10;
+/// A session with a budget records, then proves a plan and times a step or four, at most three
+/// times, and proves the last plan.
+constexpr int kSettling = 14;
 
 Budget budget_of(const app::BudgetText& text) {
   if (const auto* bytes = std::get_if<Bytes>(&text)) return *bytes;

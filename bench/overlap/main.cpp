@@ -1,17 +1,17 @@
-/// Question: how much of the time in which rows travel between the ranks of experts is hidden behind
-/// computing, and does Spillway take any of that away?
+/// Question: how much of the time in which rows travel between the ranks of experts is hidden
+/// behind computing, and does Spillway take any of that away?
 ///
 /// How to read it: one process is one rank of several that the experts of every layer are spread
 /// over. It has no peers: a stand-in (paced_link.hpp) takes, on a stream of its own, as long for
 /// each exchange as the bytes would on a link of the given speed, and copies them. Forward and
 /// backward of the same model with each overlap (docs/moe.md): "none" waits for rows where they
-/// leave, "shared" runs the shared expert meanwhile, "halves" also the experts for the other half of
-/// the tokens. They are timed in turns.
+/// leave, "shared" runs the shared expert meanwhile, "halves" also the experts for the other half
+/// of the tokens. They are timed in turns.
 ///
-/// "exchanges" is the time the link was busy in a step, "exposed" how long computing stood still for
-/// it, both by marks on the streams; "hidden" is the difference, as a share of the first. "step" is
-/// on the host's clock until the device is done. Rows "with a budget" have a session that keeps it;
-/// "bits differ" counts gradients that differ in a bit from those without one.
+/// "exchanges" is the time the link was busy in a step, "exposed" how long computing stood still
+/// for it, both by marks on the streams; "hidden" is the difference, as a share of the first.
+/// "step" is on the host's clock until the device is done. Rows "with a budget" have a session that
+/// keeps it; "bits differ" counts gradients that differ in a bit from those without one.
 ///
 /// The stand-in takes no processors of the GPU, which NCCL does: real exchanges slow computing down
 /// a little more. --trace writes the last step of each row for Perfetto (ui.perfetto.dev).

@@ -17,10 +17,10 @@
 /// may still be on its way out counts as not gone, which constant windows (--window) show. A plan
 /// for a budget leaves buffers on the device as long as the budget allows. "bits differ" counts
 /// gradients that differ in a bit from those without a session. "what the allocator holds beyond
-/// it" is memory that it reserved and never handed out, after steps with the session alone: fragments.
-/// Two further sets of rows are asked for by --plans: experts in every second layer (on this rank
-/// alone) with their inputs offloaded; and layers recomputed, without and with what enters them
-/// offloaded, whose speeds are compared.
+/// it" is memory that it reserved and never handed out, after steps with the session alone:
+/// fragments. Two further sets of rows are asked for by --plans: experts in every second layer (on
+/// this rank alone) with their inputs offloaded; and layers recomputed, without and with what
+/// enters them offloaded, whose speeds are compared.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>

@@ -5,7 +5,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 
-#include "spillway/plan/rules.hpp"
+#include "spillway/plan/peak_reduction.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "training/device_memory.hpp"
 
@@ -27,14 +27,10 @@ void predict(const LoneStage& stage, const Session& session, Outcome& outcome) {
   SimulateOptions options;
   options.schedule = stage.schedule();
   outcome.predicted = simulate(*profile, *plan, options).peak;
-  outcome.kept = simulate(*profile, make_plan(*profile, {}), options).peak;
-  Plan bare = *plan;
-  for (ChunkPlan& chunk : bare.chunks) {
-    chunk.forward_allowance.clear();
-    chunk.backward_allowance.clear();
+  if (const auto reduction = peak_reduction(*profile, *plan, options)) {
+    outcome.kept = reduction->kept;
+    outcome.least = reduction->least;
   }
-  bare.limits.in_flight = bare.limits.ahead = Bytes();
-  outcome.least = simulate(*profile, bare, options).peak;
 }
 
 void settle(LoneStage& stage, Session& session) {

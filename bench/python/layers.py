@@ -39,7 +39,7 @@ import spillway  # noqa: E402
 QUESTION = __doc__.splitlines()[0].removeprefix("Question: ")
 QUESTION = QUESTION[0].upper() + QUESTION[1:]
 WARM_UP = 5  # A session with rules records, proves its plan, and times a step.
-SETTLING = 10  # One with a budget plans up to four times.
+SETTLING = 16  # One with a budget plans up to four times, and times steps of each plan.
 GIB = 2**30
 
 
