@@ -1,6 +1,6 @@
 # Thin on purpose: set-up and test runs live in scripts/, the build in CMake presets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench asan tsan format lint clean
+.PHONY: help setup build demo test bench gpu asan tsan format lint clean
 
 help: ## Print this list
 	@echo 'Spillway: what make can do'
@@ -25,6 +25,10 @@ bench: build ## Measure transfers beside plain copies, and steps without and wit
 	@build/release/bin/bench_budget
 	@scripts/python_package.sh
 	@$${SPILLWAY_VENV:-.venv}/bin/python bench/python/layers.py
+
+gpu: build ## Run what needs a GPU: its tests, alone and under compute-sanitizer, and several ranks on it
+	@scripts/python_package.sh
+	@scripts/gpu.sh tests sanitize ranks
 
 asan: setup ## Run the tests of the parts without torch under AddressSanitizer and UBSan
 	@scripts/test.sh asan

@@ -56,10 +56,6 @@ class Check {
              "every rank has equally many experts: " +
                  division(model.experts, config_.parallel.expert));
     }
-    if (config_.parallel.tensor > 1) {
-      refuse({"model.experts", "parallel.tensor"},
-             "experts are not cut over tensor ranks; set one of them to its default");
-    }
     if (moe_layers(model) == 0) {
       refuse({"model.moe_layers", "model.layers"},
              "none of the layers 0 to " + text(model.layers - 1) + " would have experts");
@@ -149,6 +145,8 @@ class Check {
          {std::pair<const char*, std::int64_t>{"model.heads", model.heads},
           {"model.kv_heads", model.key_heads()},
           {"model.ffn", model.ffn},
+          {"model.expert_ffn", model.expert_ffn},
+          {"model.shared_expert_ffn", model.shared_expert_ffn},
           {"model.vocabulary", model.vocabulary}}) {
       if (number % ranks == 0) continue;
       refuse({"parallel.tensor", key}, "each rank has an equal part: " + division(number, ranks) +

@@ -1,10 +1,14 @@
 #include "training/tensor_ranks.hpp"
 
+#include "training/parameter_pieces.hpp"
+
 namespace spillway::app {
 
 TensorRanks::TensorRanks(const PipelineLayer& model) : group_(model.options().tensor.group) {
   for (const StageParameter& parameter : model.stage_parameters()) {
-    if (parameter.shard) shards_.emplace(parameter.name, *parameter.shard);
+    const std::optional<Shard> shard = piece_shard(parameter);
+    if (!shard) continue;
+    for (const std::string& name : piece_names(parameter)) shards_.emplace(name, *shard);
   }
 }
 

@@ -34,7 +34,7 @@ class TensorRanks {
   [[nodiscard]] const Shard* shard_of(const std::string& name, const at::Tensor& tensor) const;
 
   Group group_;
-  std::map<std::string, Shard> shards_;  // By name of the parameter.
+  std::map<std::string, Shard> shards_;  // By name of the parameter, of experts by piece.
 };
 
 /// Of the whole parameter.

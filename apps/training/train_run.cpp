@@ -138,7 +138,8 @@ class TrainCommand {
     const std::shared_ptr<const Profile> profile = session_->profile();
     if (profile == nullptr || figures_.plan == nullptr) return std::nullopt;
     SimulateOptions options;
-    options.schedule = job.passes();
+    // A chunk that saves nothing, such as an embedding alone, is in no profile.
+    options.schedule = known_part(job.passes(), *profile);
     if (job.shards() != nullptr) options.shard.ranks = job.shards()->size();
     return peak_reduction(*profile, *figures_.plan, options);
   }

@@ -31,10 +31,6 @@ void check(const GptShape& shape) {
   check(shape.moe);
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
-  require(!shape.parallel.active() || shape.moe.experts == 0,
-          "experts = " + std::to_string(shape.moe.experts) + " over " +
-              std::to_string(shape.parallel.ranks()) +
-              " tensor-parallel ranks: experts are not shared by them; set one of the two to none");
   check_divisible(shape.parallel,
                   {{"heads", shape.heads}, {"ffn", shape.ffn}, {"vocabulary", shape.vocabulary}});
 }

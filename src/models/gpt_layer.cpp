@@ -92,7 +92,8 @@ GptMlp::GptMlp(const GptShape& shape, int number)
                                  MlpShape{.hidden = shape.hidden,
                                           .gated = false,
                                           .output_scale = residual_scale(shape),
-                                          .options = options});
+                                          .options = options,
+                                          .parallel = shape.parallel});
     adopt(*this, *moe_);
     return;
   }

@@ -38,9 +38,6 @@ void check(const LlamaShape& shape) {
   check(shape.moe);
   require(shape.dropout >= 0 && shape.dropout < 1,
           "dropout = " + std::to_string(shape.dropout) + ": from 0 to less than 1 wanted");
-  require(!shape.parallel.active() || shape.moe.experts == 0,
-          "experts = " + text(shape.moe.experts) + " over " + text(shape.parallel.ranks()) +
-              " tensor-parallel ranks: experts are not shared by them; set one of the two to none");
   check_divisible(shape.parallel, {{"heads", shape.heads},
                                    {"kv_heads", shape.kv_heads},
                                    {"ffn", shape.ffn},

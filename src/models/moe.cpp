@@ -4,6 +4,7 @@
 
 #include "models/grouped_linear.hpp"
 #include "models/moe_dispatch.hpp"
+#include "models/parallel_check.hpp"
 #include "models/weights.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/parallel/random.hpp"
@@ -34,10 +35,16 @@ at::Tensor widen(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& 
   return gate.defined() ? at::silu(gated) * wide : at::gelu(wide, "tanh");
 }
 
+/// A module for parts that tensor ranks have.
+class Parts : public ShardedModule {
+ public:
+  using ShardedModule::add_part;
+  using ShardedModule::ShardedModule;
+};
+
 /// Of the experts of the slice, each by its number.
-at::Tensor add_experts(torch::nn::Module& module, const std::string& name, const ExpertSlice& slice,
-                       at::IntArrayRef sizes, double scale, std::uint64_t which,
-                       const at::TensorOptions& options) {
+at::Tensor expert_values(const ExpertSlice& slice, at::IntArrayRef sizes, double scale,
+                         std::uint64_t which, const at::TensorOptions& options) {
   const at::NoGradGuard no_gradients;
   const at::Device device = options.device();
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
@@ -48,7 +55,7 @@ at::Tensor add_experts(torch::nn::Module& module, const std::string& name, const
     generator.set_current_seed(mix_seeds({seed, which, expert}));
     each.push_back(at::randn(sizes, generator, options).mul_(scale));
   }
-  return module.register_parameter(name, at::stack(each));
+  return at::stack(each);
 }
 
 }  // namespace
@@ -75,20 +82,23 @@ bool has_experts(const MoeShape& shape, int layer, int layers) {
   return shape.experts > 0 && is_chosen_layer(shape.layers, layer, layers);
 }
 
-ExpertWeights::ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpShape& mlp) {
+ExpertWeights::ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpShape& mlp)
+    : ShardedModule(mlp.parallel) {
   slice_.count = moe.experts / moe.group.size();
   slice_.first = slice_.count * moe.group.rank();
-  const std::vector<std::int64_t> in{ffn, mlp.hidden};
-  const std::vector<std::int64_t> out{mlp.hidden, ffn};
+  const auto in = [&](std::uint64_t which) {
+    return expert_values(slice_, {ffn, mlp.hidden}, mlp.scale, which, mlp.options);
+  };
   if (mlp.gated) {
-    const auto first = std::make_shared<torch::nn::Module>();
-    gate_ = add_experts(*first, "gate", slice_, in, mlp.scale, 0, mlp.options);
-    up_ = add_experts(*first, "up", slice_, in, mlp.scale, 1, mlp.options);
+    const auto first = std::make_shared<Parts>(mlp.parallel);
+    gate_ = first->add_part("gate", in(0), 1);
+    up_ = first->add_part("up", in(1), 1);
     register_module("fc1", first);
   } else {
-    up_ = add_experts(*this, "fc1", slice_, in, mlp.scale, 1, mlp.options);
+    up_ = add_part("fc1", in(1), 1);
   }
-  fc2_ = add_experts(*this, "fc2", slice_, out, mlp.output_scale, 2, mlp.options);
+  fc2_ = add_part(
+      "fc2", expert_values(slice_, {mlp.hidden, ffn}, mlp.output_scale, 2, mlp.options), 2);
 }
 
 at::Tensor ExpertWeights::forward(const at::Tensor& x,
@@ -110,16 +120,17 @@ at::Tensor ExpertWeights::forward(const at::Tensor& x) const {
   return linear(wide, fc2_);
 }
 
-SharedExpert::SharedExpert(std::int64_t ffn, const MlpShape& mlp) {
+SharedExpert::SharedExpert(std::int64_t ffn, const MlpShape& mlp) : ShardedModule(mlp.parallel) {
+  const auto in = [&] { return normal_values({ffn, mlp.hidden}, mlp.scale, mlp.options); };
   if (mlp.gated) {
-    const auto first = std::make_shared<torch::nn::Module>();
-    gate_ = add_weight(*first, "gate", {ffn, mlp.hidden}, mlp.scale, mlp.options);
-    up_ = add_weight(*first, "up", {ffn, mlp.hidden}, mlp.scale, mlp.options);
+    const auto first = std::make_shared<Parts>(mlp.parallel);
+    gate_ = first->add_part("gate", in(), 0);
+    up_ = first->add_part("up", in(), 0);
     register_module("fc1", first);
   } else {
-    up_ = add_weight(*this, "fc1", {ffn, mlp.hidden}, mlp.scale, mlp.options);
+    up_ = add_part("fc1", in(), 0);
   }
-  fc2_ = add_weight(*this, "fc2", {mlp.hidden, ffn}, mlp.output_scale, mlp.options);
+  fc2_ = add_part("fc2", normal_values({mlp.hidden, ffn}, mlp.output_scale, mlp.options), 1);
 }
 
 at::Tensor SharedExpert::widen(const at::Tensor& x) const {
@@ -135,8 +146,11 @@ at::Tensor SharedExpert::narrow(const at::Tensor& wide) const {
   return at::linear(wide, fc2_);
 }
 
-Moe::Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp) : shape_(shape) {
+Moe::Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp)
+    : shape_(shape), parallel_(mlp.parallel) {
   check(shape);
+  check_divisible(parallel_, {{"expert_ffn", shape.ffn == 0 ? ffn : shape.ffn},
+                              {"shared_expert_ffn", shape.shared_ffn}});
   router_ = add_weight(*this, "router", {shape.experts, mlp.hidden}, mlp.scale, mlp.options);
   experts_ = register_module(
       "experts", std::make_shared<ExpertWeights>(shape, shape.ffn == 0 ? ffn : shape.ffn, mlp));
@@ -147,15 +161,21 @@ Moe::Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp) : shape_(
 }
 
 at::Tensor Moe::forward(const at::Tensor& x) const {
-  const at::Tensor rows = x.flatten(0, -2);
   std::vector<Routing> parts;
   {
     const Scope scope("router");
-    parts = {route(rows, router_, shape_.chosen, shape_.router)};
+    parts = {route(x, router_, shape_.chosen, shape_.router, parallel_)};
   }
+  at::Tensor all;
+  {
+    const Scope scope("dispatch");
+    all = enter(parallel_, x);
+  }
+  const at::Tensor rows = all.flatten(0, -2);
   at::Tensor sum = shape_.overlap == MoeOverlap::kNone ? one_by_one(rows, parts)
                                                        : overlapped(rows, std::move(parts));
-  return sum.view_as(x);
+  const Scope scope("combine");
+  return leave(parallel_, sum.view_as(all));
 }
 
 at::Tensor Moe::one_by_one(const at::Tensor& rows, const std::vector<Routing>& routing) const {

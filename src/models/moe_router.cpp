@@ -16,6 +16,12 @@ at::Tensor balance_loss(const at::Tensor& likes, const at::Tensor& counts, std::
   return (likes.mean(0) * shares).sum() * static_cast<double>(counts.size(0));
 }
 
+/// What the members have of each token, by the order of the whole sequences.
+at::Tensor of_all_tokens(const TensorParallel& parallel, const at::Tensor& x,
+                         const at::Tensor& mine) {
+  return gather_sequence(parallel, mine.view({x.size(0), x.size(1), -1})).flatten(0, 1);
+}
+
 at::Tensor counts_of(const at::Tensor& chosen, std::int64_t experts) {
   return indices_to_multihot(chosen, {}, experts).first.sum(0, false, at::kLong);
 }
@@ -40,8 +46,9 @@ std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
 }
 
 Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
-              const RouterShape& shape) {
-  const at::Tensor given = at::linear(x, weight);
+              const RouterShape& shape, const TensorParallel& parallel) {
+  const bool cut = parallel.active() && parallel.sequence;
+  const at::Tensor given = at::linear(x.flatten(0, -2), weight);
   const at::Tensor logits = given.scalar_type() == at::kDouble ? given : given.to(at::kFloat);
   at::Tensor likes;
   Routing routing;
@@ -53,18 +60,27 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
     std::tie(best, routing.chosen) = logits.topk(chosen, -1);
     routing.weights = best.softmax(-1);
   }
+  if (cut) routing.chosen = of_all_tokens(parallel, x, routing.chosen);
   routing.counts = counts_of(routing.chosen, weight.size(0));
-  if (!at::GradMode::is_enabled()) return routing;
-  if (shape.aux_loss != 0) {
-    if (!likes.defined()) likes = logits.softmax(-1);
-    routing.weights =
-        with_loss(routing.weights, ExtraLoss::kBalance,
-                  balance_loss(likes, routing.counts, routing.chosen.numel()), shape.aux_loss);
+  if (at::GradMode::is_enabled()) {
+    // With the counts of all tokens, the parts of the ranks sum up to the loss of all tokens.
+    const auto part = [&](const at::Tensor& loss) {
+      return cut ? loss / static_cast<double>(parallel.ranks()) : loss;
+    };
+    if (shape.aux_loss != 0) {
+      if (!likes.defined()) likes = logits.softmax(-1);
+      const at::Tensor loss = balance_loss(likes, routing.counts, routing.chosen.numel());
+      routing.weights =
+          with_loss(routing.weights, ExtraLoss::kBalance, part(loss), shape.aux_loss);
+    }
+    if (shape.z_loss != 0) {
+      const at::Tensor loss = logits.logsumexp(-1).square().mean();
+      routing.weights =
+          with_loss(routing.weights, ExtraLoss::kZ, part(loss), shape.z_loss);
+    }
   }
-  if (shape.z_loss != 0) {
-    routing.weights = with_loss(routing.weights, ExtraLoss::kZ,
-                                logits.logsumexp(-1).square().mean(), shape.z_loss);
-  }
+  routing.weights = cut ? of_all_tokens(parallel, x, routing.weights)
+                        : copy_to_group(parallel, routing.weights);
   return routing;
 }
 

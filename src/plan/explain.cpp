@@ -205,12 +205,15 @@ std::string prediction(const Plan& plan) {
   return table.empty() ? "" : "\nplanned\n" + in_columns(table, {}, 2);
 }
 
+std::string link_of(const LinkSpeed& link) {
+  if (link.out <= 0) return "link: none was measured, so a planner offloads nothing";
+  return "link: out " + speed(link.out) + ", back " + speed(link.back) + ", both at once " +
+         speed(link.out_with_back) + " and " + speed(link.back_with_out);
+}
+
 std::string recorded(const Profile& profile) {
   std::string text = "recorded on " + profile.device + ", " + std::to_string(profile.layers) +
-                     " layers in \"" + profile.layer_scope + "\"\nlink: out " +
-                     speed(profile.link.out) + ", back " + speed(profile.link.back) +
-                     ", both at once " + speed(profile.link.out_with_back) + " and " +
-                     speed(profile.link.back_with_out) + "\n";
+                     " layers in \"" + profile.layer_scope + "\"\n" + link_of(profile.link) + "\n";
   for (const ChunkProfile& chunk : profile.chunks) {
     text += "chunk " + std::to_string(chunk.chunk) + ": forward " + milliseconds(chunk.forward_ns) +
             ", backward " + milliseconds(chunk.backward_ns) + ", peak if all were kept " +

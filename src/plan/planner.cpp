@@ -21,9 +21,10 @@ std::int64_t count(Bytes bytes) {
 }
 
 void require_usable(const Profile& profile, const PlannerOptions& options) {
-  if (profile.link.out <= 0 || profile.link.back <= 0) {
+  if ((profile.link.out <= 0) != (profile.link.back <= 0)) {
     throw InvalidArgument("plan",
-                          "the profile has no link speeds; record it anew with `spillway profile`");
+                          "the profile has the speed of the link in one direction only; record it "
+                          "anew with `spillway profile`");
   }
   if (!(options.link_margin >= 0 && options.link_margin < 1)) {
     throw InvalidArgument("plan", "link_margin must be at least 0 and less than 1");
@@ -50,8 +51,12 @@ class Planning {
   [[nodiscard]] Search& search() { return search_; }
   [[nodiscard]] const Search& search() const { return search_; }
   [[nodiscard]] const Simulation& base() const { return base_; }
+  /// Whether ranks hold something alike, which may be sharded.
+  [[nodiscard]] bool has_equal() const { return !options_.equal.empty(); }
+  /// No plan needs less and takes so long at most. The programme's bound is for whole buffers.
   [[nodiscard]] std::int64_t bound_bytes(std::int64_t most_ns) {
-    return search_.bound_bytes(most_ns, profile_.link).value_or(0);
+    const std::int64_t whole = search_.bound_bytes(most_ns, profile_.link).value_or(0);
+    return has_equal() ? whole / options_.shard.ranks : whole;
   }
 
   /// The one with the least memory that was found, in parts too where it may shard.
@@ -82,8 +87,6 @@ class Planning {
   }
 
  private:
-  [[nodiscard]] bool has_equal() const { return !options_.equal.empty(); }
-
   /// The programme's bound holds for whole buffers only.
   [[nodiscard]] std::int64_t bound_of(const Found& found, std::int64_t budget,
                                       std::optional<std::int64_t> wary_bound) {
@@ -167,9 +170,10 @@ PlannedStep plan_for_slowdown(Planning& planning, double most) {
                          "or allow more");
   }
   std::int64_t low = planning.bound_bytes(limit);
-  // The bound is near: look there first, then halve what is left.
+  // The bound for whole buffers is near: look there first, then halve what is left.
+  const int near = planning.has_equal() ? 0 : 2;
   for (int round = 0; round < kSlowdownRounds && high - low > high / 200; ++round) {
-    const std::int64_t budget = round < 2 ? low + (high - low) / 16 : low + (high - low) / 2;
+    const std::int64_t budget = round < near ? low + (high - low) / 16 : low + (high - low) / 2;
     std::optional<PlannedStep> step = planning.plan(budget, known);
     if (fast_enough(step)) {
       high = budget;

@@ -45,7 +45,12 @@ PassSchedule accumulate(const Profile& profile, int micro_batches) {
 void require_valid(const PassSchedule& schedule, const Profile& profile) {
   for (const PassStep& step : schedule) {
     if (has_chunk(profile, step.chunk)) continue;
-    refuse(step, "is of a chunk that the profile does not have; record it first");
+    std::string known;
+    for (const ChunkProfile& chunk : profile.chunks) {
+      known += (known.empty() ? "" : ", ") + std::to_string(chunk.chunk);
+    }
+    refuse(step, "is of a chunk that the profile does not have, which has " +
+                     (known.empty() ? "none" : known) + "; record it first");
   }
   require_valid(schedule);
 }

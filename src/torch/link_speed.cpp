@@ -22,6 +22,27 @@ struct Lane {
   Lease lease;
   bool out = false;
 
+  /// Whether there is room for it.
+  [[nodiscard]] bool make(Device& device, Tier& tier, Bytes size) {
+    buffer = {};
+    lease = {};
+    try {
+      std::optional<Lease> found = tier.allocate(size);
+      if (!found) return false;
+      lease = std::move(*found);
+      buffer = device.allocate(size);
+      if (stream == nullptr) {
+        stream = device.make_stream("link");
+        begin = device.make_event(Timing::kOn);
+        end = device.make_event(Timing::kOn);
+      }
+      lease.acquire(*stream);
+    } catch (const OutOfMemory&) {
+      return false;
+    }
+    return true;
+  }
+
   void run() {
     stream->record(*begin);
     for (int i = 0; i < kRounds; ++i) {
@@ -47,28 +68,20 @@ struct Lane {
 }  // namespace
 
 LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
-  Device& device = torch_device.device();
   LinkSpeed speed;
-  const Bytes size = std::min(kMost, Bytes(tier.capacity().count() / 2));
-  if (size < kLeast) return speed;
   Lane out;
   Lane back;
   out.out = true;
-  try {
-    for (Lane* lane : {&out, &back}) {
-      std::optional<Lease> lease = tier.allocate(size);
-      if (!lease) return speed;
-      lane->lease = std::move(*lease);
-      lane->buffer = device.allocate(size);
-      lane->stream = device.make_stream("link");
-      lane->begin = device.make_event(Timing::kOn);
-      lane->end = device.make_event(Timing::kOn);
-      lane->lease.acquire(*lane->stream);
-      lane->run();  // Warms up.
-      lane->stream->synchronize();
-    }
-  } catch (const OutOfMemory&) {
-    return speed;  // A model that just fits leaves no room to measure; nobody depends on it.
+  // A model that just fits leaves little room to measure.
+  Bytes size = std::min(kMost, Bytes(tier.capacity().count() / 2));
+  while (size >= kLeast && !(out.make(torch_device.device(), tier, size) &&
+                             back.make(torch_device.device(), tier, size))) {
+    size = Bytes(size.count() / 2);
+  }
+  if (size < kLeast) return speed;
+  for (Lane* lane : {&out, &back}) {
+    lane->run();  // Warms up.
+    lane->stream->synchronize();
   }
   torch_device.keep_busy();
   out.run();

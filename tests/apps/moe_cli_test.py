@@ -48,6 +48,14 @@ class Experts(RanksTest):
         wanted = self.digest(8, *EXPERTS, *layout, "--plain")
         self.assertEqual(self.digest(8, *EXPERTS, *layout, "--set", f"memory.rules={rules}"), wanted)
 
+    def test_keep_their_bits_under_rules_on_tensor_expert_and_pipeline_ranks(self):
+        rules = self.folder / "rules.toml"
+        rules.write_text(RULES, encoding="utf-8")
+        layout = settings("parallel", tensor=2, expert=2, pipeline=2, sequence_parallel="true")
+        wanted = self.digest(8, *EXPERTS, *layout, "--plain")
+        self.assertEqual(self.digest(8, *EXPERTS, *layout, "--set", f"memory.rules={rules}"), wanted)
+        self.assertEqual(self.digest(4, *EXPERTS, *settings("parallel", tensor=2, expert=2, sequence_parallel="true"), "--plain"), wanted)
+
     def test_give_the_same_digest_on_every_layout_of_stages(self):
         for model in (["--set", "model.kind=gpt"], ["--set", "model.capacity_factor=1.25"]):
             wanted = self.digest(1, *EXPERTS, *model, "--plain")
@@ -61,6 +69,12 @@ class Experts(RanksTest):
         for line in lines:
             self.assertGreaterEqual(line["balance_loss"], 0.99)
             self.assertGreater(line["z_loss"], 0)
+        # Those of all tokens, also where each tensor rank routes a part of them.
+        cut = self.folder / "cut"
+        self.ok(4, *EXPERTS, *settings("parallel", expert=2, tensor=2, sequence_parallel="true"), "--out", cut)
+        for line, other in zip(lines, (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines(), strict=True):
+            for name in ("balance_loss", "z_loss"):
+                self.assertAlmostEqual(json.loads(other)[name], line[name], places=4)
 
     def test_go_on_from_a_checkpoint_on_another_layout(self):
         constant = ["--set", "optimizer.schedule=constant"]
@@ -96,6 +110,8 @@ class Experts(RanksTest):
                 (4, 1, {"data": 2, "expert": 2}),
                 (2, 2, {"data": 2}),
                 (4, 2, {"pipeline": 2, "expert": 2}),
+                (4, 2, {"tensor": 2, "expert": 2}),
+                (2, 4, {"tensor": 2, "sequence_parallel": "true"}),
             ],
             start=1,
         ):

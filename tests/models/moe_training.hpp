@@ -1,6 +1,7 @@
 /// Training a small model with experts on whatever ranks there are, with and without a session.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,7 +22,9 @@ struct MoeCase {
   double capacity_factor = 0;
   MoeOverlap overlap = MoeOverlap::kShared;
   at::ScalarType dtype = at::kFloat;
-  Group experts = Group();  ///< The ranks they are spread over.
+  double dropout = 0.1;        ///< Of gpt.
+  Group experts = Group();     ///< The ranks they are spread over,
+  TensorParallel tensor = {};  ///< and those that share each.
 };
 
 inline std::vector<LayerDesc> moe_layers(const MoeCase& of) {
@@ -39,9 +42,10 @@ inline std::vector<LayerDesc> moe_layers(const MoeCase& of) {
                        .ffn = 48,
                        .tokens = 32,
                        .vocabulary = 50,
-                       .dropout = 0.1,
+                       .dropout = of.dropout,
                        .moe = moe,
-                       .dtype = of.dtype});
+                       .dtype = of.dtype,
+                       .parallel = of.tensor});
   }
   return llama_layers({.layers = 4,
                        .hidden = 32,
@@ -51,13 +55,15 @@ inline std::vector<LayerDesc> moe_layers(const MoeCase& of) {
                        .tokens = 32,
                        .vocabulary = 50,
                        .moe = moe,
-                       .dtype = of.dtype});
+                       .dtype = of.dtype,
+                       .parallel = of.tensor});
 }
 
 inline PipelineLayer moe_model(const MoeCase& of) {
   PipelineLayerOptions options;
-  options.loss_fn = language_model_loss;
+  options.loss_fn = std::bind_front(vocabulary_cross_entropy, of.tensor);
   options.seed = 5;
+  options.tensor = of.tensor;
   return {moe_layers(of), options};
 }
 

@@ -236,6 +236,22 @@ TEST(Planner, StaysWithinTheHostLimit) {
   EXPECT_LE(free.bound_ns, limited.bound_ns);
 }
 
+TEST(Planner, OffloadsNothingWithoutALink) {
+  Profile profile = testing::llama_profile(8);
+  const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
+  profile.link = {};
+  PlannerOptions options = within(share_of(kept, 0.6));
+  for (const char* rules : {"", "[[rule]]\nmodule = 'core_attn'\naction = 'offload'\n"}) {
+    options.rules = parse_rules(rules, "a test");
+    const PlannedStep step = plan_for_budget(profile, options);
+    expect_consistent(profile, step, options);
+    EXPECT_LE(step.peak, options.budget);
+    const Simulation simulation = simulate(profile, step.plan);
+    EXPECT_EQ(simulation.host_peak, 0_B) << rules;
+    EXPECT_GT(simulation.step_ns, simulate(profile, make_plan(profile, {})).step_ns);
+  }
+}
+
 TEST(Planner, SaysWhatIsInTheWayOfASmallBudget) {
   const Profile profile = testing::llama_profile(4);
   EXPECT_THAT(infeasible_text(profile, within(300_MiB)),

@@ -73,6 +73,9 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
       {{"model.experts=6", "parallel.expert=4"},
        "--set model.experts=6: model.experts = 6 and parallel.expert = 4 are impossible together: "
        "every rank has equally many experts: 6 / 4 leaves 2"},
+      {{"model.experts=4", "model.expert_ffn=33", "parallel.tensor=2"},
+       "--set parallel.tensor=2: parallel.tensor = 2 and model.expert_ffn = 33 are impossible "
+       "together: each rank has an equal part: 33 / 2 leaves 1; the next that fits is 34"},
       {{"model.experts=2", "model.chosen_experts=3"},
        "--set model.chosen_experts=3: model.chosen_experts = 3 and model.experts = 2 are "
        "impossible together: a token sees each expert once at most"},

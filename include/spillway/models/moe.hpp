@@ -11,6 +11,9 @@
 /// Bits: the same in every run: rows are put in order by a stable sort, and are gathered, never
 ///       added by atomic operations. They do not depend on the number of ranks the experts are
 ///       spread over, but for the order in which the gradients of several ranks' tokens are summed.
+/// Tensor ranks: each has some columns of every expert, and the same rows come to all of them; what
+///       they make is summed where it leaves the block. With sequence parallelism a rank routes its
+///       own part of the tokens; the losses are of all of them nevertheless.
 /// Host: with a capacity the host waits for nothing. Without one it reads, once for each call, how
 ///       many rows each expert gets of each rank. On a GPU only streams wait for rows that travel.
 #pragma once
@@ -25,6 +28,7 @@
 #include "spillway/models/moe_router.hpp"
 #include "spillway/parallel/expert_slice.hpp"
 #include "spillway/parallel/group.hpp"
+#include "spillway/parallel/tensor_modules.hpp"
 
 namespace spillway {
 
@@ -70,12 +74,13 @@ struct MlpShape {
   double scale = 0.02;         ///< Of the first layer's weights at the start,
   double output_scale = 0.02;  ///< and of the second's.
   at::TensorOptions options = {};
+  TensorParallel parallel = {};  ///< The ranks that share the widths of all experts.
 };
 
 /// The experts of one rank: fc1.gate and fc1.up, or fc1 alone, [experts, ffn, hidden], and fc2,
-/// [experts, hidden, ffn]. Weights at the start follow from the seed of the default generator and
-/// the number of the expert, wherever it lies.
-class ExpertWeights : public torch::nn::Module, public HoldsExperts {
+/// [experts, hidden, ffn], of which tensor ranks have parts of ffn. Weights at the start follow
+/// from the seed of the default generator and the number of the expert, wherever it lies.
+class ExpertWeights : public ShardedModule, public HoldsExperts {
  public:
   ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpShape& mlp);
 
@@ -92,8 +97,9 @@ class ExpertWeights : public torch::nn::Module, public HoldsExperts {
   at::Tensor gate_, up_, fc2_;  // Without a gate, up_ is fc1.
 };
 
-/// A dense MLP, in two parts, so that rows can travel beside each.
-class SharedExpert : public torch::nn::Module {
+/// A dense MLP, in two parts, so that rows can travel beside each. Tensor ranks have parts of ffn,
+/// and what they make is to be summed.
+class SharedExpert : public ShardedModule {
  public:
   SharedExpert(std::int64_t ffn, const MlpShape& mlp);
 
@@ -110,11 +116,12 @@ class SharedExpert : public torch::nn::Module {
 class Moe : public torch::nn::Module {
  public:
   /// `ffn`: the width of experts where shape.ffn is 0.
-  /// Errors: as check().
+  /// Errors: as check(), and InvalidArgument for widths that tensor ranks cannot share evenly.
   Moe(const MoeShape& shape, std::int64_t ffn, const MlpShape& mlp);
 
   /// What the chosen experts make of each token, by the router's weights, plus what the shared one
-  /// makes of it. `x`: [..., hidden], as many tokens on every rank of the group.
+  /// makes of it. `x`: [..., hidden], as many tokens on every rank of the group; between blocks,
+  /// as what is returned.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
  private:
@@ -125,6 +132,7 @@ class Moe : public torch::nn::Module {
   [[nodiscard]] at::Tensor combine(MoeDispatch& dispatch, const Routing& routing) const;
 
   MoeShape shape_;
+  TensorParallel parallel_;
   at::Tensor router_;
   std::shared_ptr<ExpertWeights> experts_;
   std::shared_ptr<SharedExpert> shared_;  // May be none.

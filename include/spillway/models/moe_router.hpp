@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "spillway/parallel/tensor_parallel.hpp"
+
 namespace spillway {
 
 enum class RouterSoftmax {
@@ -29,10 +31,14 @@ struct Routing {
   at::Tensor counts;   ///< [experts], int64: the choices of each
 };
 
-/// `x`: [tokens, hidden]; `weight`: [experts, hidden]. The losses are left out where nothing is
-/// learnt. No host synchronisation.
+/// `x`: [..., hidden], between blocks; `weight`: [experts, hidden]. The losses are left out where
+/// nothing is learnt. No host synchronisation.
+///
+/// With tensor ranks, what follows may give each of them a part of the gradient of the weights. If
+/// sequences are cut, `x` is [batch, length / ranks, hidden], and the routing is of all tokens of
+/// the group; what one rank reports of the losses is then its part of a sum.
 [[nodiscard]] Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
-                            const RouterShape& shape);
+                            const RouterShape& shape, const TensorParallel& parallel = {});
 
 /// The same of the first `tokens` and of the others, with their own counts. No host
 /// synchronisation.

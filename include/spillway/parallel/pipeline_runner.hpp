@@ -103,7 +103,8 @@ class PipelineRunner {
   [[nodiscard]] at::Tensor mean_loss(const StepOutcome& outcome) const;
 
   /// The extra losses of the outcome's step, in the order of ExtraLoss, on every rank: summed over
-  /// the layers of all stages, averaged over data ranks; zero where there are none.
+  /// the layers of all stages (and the tensor ranks that cut sequences), averaged over data ranks;
+  /// zero where there are none.
   /// Ordering: as mean_loss().
   [[nodiscard]] at::Tensor mean_extra_losses(const StepOutcome& outcome) const;
 

@@ -74,7 +74,7 @@ struct PlannedStep {
 };
 
 /// Errors: PlanInfeasible with the smallest budget that has a plan, the moment and scope that set
-/// it, and what would lower it; InvalidArgument for a profile without a timeline or link speeds;
+/// it, and what would lower it; InvalidArgument for a profile without a timeline or with one link speed of two;
 /// as translate() for rules.
 [[nodiscard]] PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options);
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# What needs a CUDA device, on a machine that has one: tests, the same under compute-sanitizer, runs of several ranks on
+# one GPU, and the benchmarks whose results are kept. Each command writes a log of its own; a line says how it ended.
+# usage: scripts/gpu.sh <part>...     (tests, sanitize, ranks, bench; or names such as sanitize:moe_cuda_test)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bin=${SPILLWAY_BIN:-build/release/bin}
+python=${SPILLWAY_PYTHON:-${SPILLWAY_VENV:-.venv}/bin/python}
+out=${SPILLWAY_OUT:-build/gpu}
+machine=${SPILLWAY_MACHINE:-gpu}
+# Without it matrix products may differ from run to run.
+export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG:-:4096:8}
+
+[ $# -gt 0 ] || {
+  sed -n 's/^# \{0,1\}//; 2,4p' "$0" >&2
+  exit 2
+}
+mkdir -p "$out"
+failed=0
+
+# Whether the name, or all of its part, was asked for.
+wanted() {
+  local each
+  for each in "${asked[@]}"; do
+    if [ "$each" = "$1" ] || [ "$each" = "${1%%:*}" ]; then return 0; fi
+  done
+  return 1
+}
+
+# Runs a command under a name, if it was asked for. A test that skips has not passed: there is no device, or too few.
+run() {
+  local name=$1 log start=$SECONDS code
+  shift
+  wanted "$name" || return 0
+  log=$out/${name//[:\/]/-}.log
+  "$@" >"$log" 2>&1
+  code=$?
+  # GoogleTest says so at its end, and exits with 0.
+  if [ "$code" = 0 ] && sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -qE '^\[  SKIPPED \] [0-9]+ test'; then
+    printf '%-36s skipped some, see %s (%d s)\n' "$name" "$log" "$((SECONDS - start))"
+  elif [ "$code" = 0 ]; then
+    printf '%-36s passed (%d s)\n' "$name" "$((SECONDS - start))"
+  else
+    printf '%-36s FAILED with %d, see %s (%d s)\n' "$name" "$code" "$log" "$((SECONDS - start))"
+    tail -n 15 "$log"
+    failed=1
+  fi
+}
+
+# As its tests are run alone, but each memory access is watched. NCCL and torch probe for what a driver can do: calls of
+# the API that fail on purpose are no errors of a kernel.
+sanitized() {
+  local tool=$1
+  shift
+  compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --target-processes all "$@"
+}
+
+result() {
+  local name=$1
+  shift
+  "$@" --out "$out/$name-$machine.json" --markdown "$out/$name-$machine.md" ${SPILLWAY_COMMIT:+--commit "$SPILLWAY_COMMIT"}
+}
+
+# Four or eight ranks on one GPU: gloo moves CUDA tensors.
+trainer() {
+  local ranks=$1
+  shift
+  OMP_NUM_THREADS=1 "$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks" -m spillway train \
+    --device cuda --steps 16 --compare --digest "$@"
+}
+
+pipeline_budget() {
+  trainer 4 --layers 8 --hidden 512 --tokens 1024 --set parallel.pipeline=4 --set train.micro_batches=8 \
+    --set train.precision=bf16 --set model.dropout=0.1 --budget "$1"
+}
+
+asked=("$@")
+for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
+  run "tests:$name" "$bin/$name"
+done
+run tests:python "$python" -m pytest -q -p no:cacheprovider -m gpu -rs python/tests
+
+for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
+  run "sanitize:$name" sanitized memcheck "$bin/$name"
+done
+run sanitize:race sanitized racecheck "$bin/cuda_test"
+run sanitize:init sanitized initcheck "$bin/cuda_test"
+
+run ranks:pipeline trainer 4 --set parallel.pipeline=4 --set train.precision=bf16 --set model.dropout=0.1
+run ranks:budget pipeline_budget 75%
+run ranks:tensor trainer 4 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.recompute_interval=1 \
+  --set parallel.recompute_partition=true
+run ranks:experts trainer 4 --set parallel.tensor=2 --set parallel.expert=2 --set model.experts=4
+run ranks:paddle "$python" examples/seeds/paddle/run.py --torchrun --size full --device cuda --steps 5 \
+  --set train.micro_batches=4 --out "$out/paddle"
+run ranks:megatron "$python" examples/seeds/megatron/run.py --torchrun --size full --device cuda --steps 5 \
+  --rows all,expert_fc1,moe_act --out "$out/megatron"
+
+run bench:transfer result transfer "$bin/bench_transfer"
+run bench:layers result layers "$bin/bench_layers"
+run bench:budget result budget "$bin/bench_budget"
+run bench:budget-long result budget-long "$bin/bench_budget" --model long
+run bench:budget-moe result budget-moe "$bin/bench_budget" --model moe
+run bench:pipeline result pipeline "$bin/bench_pipeline"
+run bench:pipeline-experts env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+  "$bin/bench_pipeline" --plans experts,recompute,recompute_offload --out "$out/pipeline-experts-$machine.json" \
+  --markdown "$out/pipeline-experts-$machine.md"
+run bench:overlap result overlap "$bin/bench_overlap" --links 25,50,200
+run bench:python result python-layers "$python" bench/python/layers.py
+run bench:saves result saves "$bin/bench_saves"
+
+exit "$failed"
