@@ -20,11 +20,24 @@ std::int64_t count(Bytes bytes) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes.count(), std::uint64_t{1} << 60U));
 }
 
+bool offloads(const Plan& plan) {
+  return std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const ChunkPlan& chunk) {
+    return std::any_of(
+        chunk.decisions.begin(), chunk.decisions.end(),
+        [](const Decision& each) { return each.action.kind == ActionKind::kOffload; });
+  });
+}
+
 void require_usable(const Profile& profile, const PlannerOptions& options) {
   if ((profile.link.out <= 0) != (profile.link.back <= 0)) {
     throw InvalidArgument("plan",
                           "the profile has the speed of the link in one direction only; record it "
                           "anew with `spillway profile`");
+  }
+  if (profile.link.out <= 0 && offloads(make_plan(profile, options.rules))) {
+    throw InvalidArgument("plan",
+                          "rules offload, but the profile has no link speeds: too little host memory "
+                          "was given to measure them; raise `host` and record it anew");
   }
   if (!(options.link_margin >= 0 && options.link_margin < 1)) {
     throw InvalidArgument("plan", "link_margin must be at least 0 and less than 1");

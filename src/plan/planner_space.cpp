@@ -45,19 +45,16 @@ class SpaceBuilder {
       const Decision& decision = space_.decided.plan.decisions[place(buffer.id)];
       ActionKind kind = decision.action.kind;
       if (kind == ActionKind::kRecompute && !possible) kind = decision.second;
-      if (kind == ActionKind::kOffload && !has_link()) kind = ActionKind::kKeep;
       return {kind == ActionKind::kKeep, kind == ActionKind::kOffload,
               kind == ActionKind::kRecompute};
     }
     if (!life.movable || life.bytes == 0 || !life_is_known(life)) return {};
     const bool gone_in_forward = life.let_go <= space_.model.backward_begins;
     const bool needed_later = life.first_need < 0 || life.let_go < life.first_need;
-    return {true, has_link() && gone_in_forward && needed_later,
+    const bool link = profile_.link.out > 0;  // There is none where no host memory was to be had.
+    return {true, link && gone_in_forward && needed_later,
             possible && needed_later && !leaves_its_layer(buffer)};
   }
-
-  /// There is none where nothing can be offloaded: no host memory was given, or had.
-  [[nodiscard]] bool has_link() const { return profile_.link.out > 0 && profile_.link.back > 0; }
 
   /// Replays from layer to layer would have no end: what leads from one to the next is held.
   [[nodiscard]] bool leaves_its_layer(const BufferProfile& buffer) const {
@@ -124,7 +121,7 @@ class SpaceBuilder {
     if (read.crosses || leaning != Leaning::kReplay) {
       options.hold = true;
       const bool small = rules_.limits.min_size && value.size < *rules_.limits.min_size;
-      options.offload = !small && profile_.link.out > 0 && profile_.link.back > 0;
+      options.offload = !small && profile_.link.out > 0;
     }
   }
 
