@@ -104,7 +104,7 @@ run bench:budget-long result budget-long "$bin/bench_budget" --model long
 run bench:budget-moe result budget-moe "$bin/bench_budget" --model moe
 run bench:pipeline result pipeline "$bin/bench_pipeline"
 run bench:pipeline-experts env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
-  "$bin/bench_pipeline" --plans experts,recompute,recompute_offload --out "$out/pipeline-experts-$machine.json" \
+  "$bin/bench_pipeline" --plans experts,recompute,recompute_offload,recompute_partition,recompute_all --out "$out/pipeline-experts-$machine.json" \
   --markdown "$out/pipeline-experts-$machine.md"
 run bench:overlap result overlap "$bin/bench_overlap" --links 25,50,200
 run bench:python result python-layers "$python" bench/python/layers.py

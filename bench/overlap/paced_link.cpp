@@ -5,7 +5,6 @@
 #include <mutex>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -14,37 +13,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "spillway/core/event_pool.hpp"
+#include "support/paced_stream.hpp"
 #include "torch/torch_device.hpp"
 
 namespace spillway::bench {
 namespace {
 
-using HostClock = std::chrono::steady_clock;
 using WorkRef = c10::intrusive_ptr<c10d::Work>;
 
 constexpr const char* kGroupName = "spillway/paced";
-
-/// Threads that sleep wake up late; the rest is waited for awake.
-void pass_time(Nanoseconds time) {
-  constexpr auto kLate = std::chrono::microseconds(150);
-  const auto end = HostClock::now() + time;
-  if (time > kLate) std::this_thread::sleep_until(end - kLate);
-  while (HostClock::now() < end) std::this_thread::yield();
-}
-
-/// The rows over and over until the output is full.
-void copy_over(Stream& stream, const at::Tensor& output, const at::Tensor& input) {
-  auto* to = static_cast<std::byte*>(output.data_ptr());
-  std::size_t left = output.nbytes();
-  if (input.nbytes() == 0) return stream.fill(to, std::byte{0}, Bytes(left));
-  while (left > 0) {
-    const std::size_t size = std::min(left, input.nbytes());
-    stream.copy(to, input.const_data_ptr(), Bytes(size), CopyKind::kOnDevice);
-    to += size;
-    left -= size;
-  }
-}
 
 enum class Part { kForward, kBackward };
 
@@ -67,11 +44,7 @@ struct Moment {
 
 struct PacedLink::State {
   State(c10::Device wanted, int members, double bytes_per_second)
-      : device(make_torch_device(wanted)),
-        events(device->device(), Timing::kOn),
-        stream(device->device().make_stream("link")),
-        ranks(members),
-        speed(bytes_per_second) {}
+      : device(make_torch_device(wanted)), stream(*device, bytes_per_second), ranks(members) {}
 
   void note(bool waits) {
     if (noting) moments.push_back({part, waits, device->mark()});
@@ -79,19 +52,11 @@ struct PacedLink::State {
 
   EventRef start(const at::Tensor& output, const at::Tensor& input) {
     const std::lock_guard lock(mutex);
-    const EventRef ready = events.take();
-    device->current_stream().record(*ready);
-    stream->wait(*ready);
     // What this rank sends to itself does not travel.
     const std::size_t all = std::max(output.nbytes(), input.nbytes());
     const Bytes bytes(all * static_cast<std::size_t>(ranks - 1) / static_cast<std::size_t>(ranks));
-    const Nanoseconds time(
-        static_cast<std::int64_t>(static_cast<double>(bytes.count()) * 1e9 / speed));
-    Exchange exchange{part, bytes, events.take(), events.take()};
-    stream->record(*exchange.begin);
-    stream->call("link", [time] { pass_time(time); });
-    copy_over(*stream, output, input);
-    stream->record(*exchange.end);
+    const PacedStream::Transfer transfer = stream.start(output, input, bytes);
+    Exchange exchange{part, bytes, transfer.begin, transfer.end};
     EventRef end = exchange.end;
     if (noting) exchanges.push_back(std::move(exchange));
     return end;
@@ -100,18 +65,14 @@ struct PacedLink::State {
   void wait_for(const Event& end) {
     const std::lock_guard lock(mutex);
     note(true);
-    Stream& compute = device->current_stream();
-    compute.wait(end);
-    device->catch_up(compute);
+    stream.wait_for(end);
     note(false);
   }
 
   std::mutex mutex;
   std::unique_ptr<TorchDevice> device;
-  EventPool events;
-  std::unique_ptr<Stream> stream;
+  PacedStream stream;
   int ranks;
-  double speed;
 
   bool noting = false;
   Part part = Part::kForward;

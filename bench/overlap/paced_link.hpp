@@ -2,10 +2,8 @@
 /// happen on a stream of their own and take as long as the bytes would on a link of a given speed.
 ///
 /// The other members are made up to be like this one: as many rows come from each of them as this
-/// rank sends to itself, and what comes are this rank's own rows. What really is done: bytes are
-/// copied on the device, once, and before that the stream waits on the host's clock for the rest of
-/// the time. So an exchange takes no processors of a GPU and next to none of its memory bandwidth,
-/// which one by NCCL does. The counts of a dropless exchange come at once.
+/// rank sends to itself, and what comes are this rank's own rows, by a PacedStream. The counts of a
+/// dropless exchange come at once.
 ///
 /// Threads: as Group. Lifetime: outlives every model that has its group.
 #pragma once

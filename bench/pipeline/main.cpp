@@ -20,7 +20,8 @@
 /// it" is memory that it reserved and never handed out, after steps with the session alone:
 /// fragments. Two further sets of rows are asked for by --plans: experts in every second layer (on
 /// this rank alone) with their inputs offloaded; and layers recomputed, without and with what
-/// enters them offloaded, whose speeds are compared.
+/// enters them offloaded, in parts, and both, whose speeds are compared. In parts: tensor ranks are
+/// made up too (stand_in_shards.hpp), so that bits cannot be compared there; tests with ranks do.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -31,6 +32,7 @@
 #include "common/budget_text.hpp"
 #include "outcome.hpp"
 #include "plans.hpp"
+#include "stand_in_shards.hpp"
 #include "support/training_program.hpp"
 
 namespace spillway::bench {
@@ -45,6 +47,7 @@ constexpr int kStages = 4;
 constexpr double kMostRatio = 1.02;
 constexpr double kLeastReduction = 99.5;  // Percent, as
 constexpr double kMostUnused = 3;
+
 struct Options {
   bool small = false;
   int repeats = 5;
@@ -53,6 +56,9 @@ struct Options {
   std::vector<int> stages = {0, 1, 2, 3};
   std::string budget = "70%";
   std::string window;  // Empty: what the session finds.
+  double slowdown = kMostRatio - 1;
+  int tensor_ranks = 4;
+  double tensor_link = 200;  // GB/s
   std::vector<std::string> plans = {"rules", "budget"};
   std::filesystem::path save;  // Empty: nothing is kept.
 };
@@ -111,12 +117,14 @@ SessionOptions options_for(at::Device device, bool small) {
   return options;
 }
 
-SessionOptions by_rules(SessionOptions options, const PipelinePlan& plan,
-                        const std::string& window) {
+SessionOptions by_rules(SessionOptions options, const PipelinePlan& plan, const Options& chosen) {
   std::string text = plan.rules;
-  if (window.empty()) text += "[limits]\nslowdown = " + app::fixed(kMostRatio - 1, 2) + "\n";
+  if (chosen.window.empty()) {
+    text += "[limits]\nslowdown = " + app::fixed(chosen.slowdown, 3) + "\n";
+  } else {
+    options.in_flight = options.ahead = parse_bytes(chosen.window);
+  }
   options.rules = parse_rules(text, "rules");
-  if (!window.empty()) options.in_flight = options.ahead = parse_bytes(window);
   return options;
 }
 
@@ -175,11 +183,13 @@ void add_line(app::TextTable& table, const Case& made, const std::string& plan,
              lowers(outcome) ? app::fixed(reduction_of(outcome), 1) + " %" : "-",
              app::fixed(in_gib(outcome.unaided), 3), app::fixed(in_gib(outcome.peak), 3),
              app::fixed(in_gib(report.bytes_out), 3), app::fixed(in_gib(report.bytes_remade), 3),
-             app::fixed(waits_of(report), 1), outcome.different == 0 ? "yes" : "no"});
+             app::fixed(waits_of(report), 1),
+             !outcome.different ? "-" : (*outcome.different == 0 ? "yes" : "no")});
 }
 
 void add_figures(Report& report, const std::string& id, const std::string& text,
-                 const PipelinePlan& plan, const Outcome& outcome, bool judge) {
+                 const PipelinePlan& plan, const Outcome& outcome,
+                 const std::optional<Wanted>& most_peak, bool judge) {
   const SessionReport& found = outcome.report;
   const auto exact = [](const char* name, const char* unit, int decimals, double value) {
     return Value{name, unit, decimals, app::exactly(value)};
@@ -191,13 +201,19 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
                             ratio,
                             {{"step", "ms", 1, app::spread_of(outcome.milliseconds)},
                              {"without", "ms", 1, app::spread_of(outcome.base)},
-                             exact("bits differ", "", 0, outcome.different),
                              exact("out", "GiB", 3, in_gib(found.bytes_out)),
                              exact("recomputed", "GiB", 3, in_gib(found.bytes_remade)),
                              exact("late", "", 0, static_cast<double>(found.late_reloads)),
                              exact("waits", "ms", 1, waits_of(found)),
                              exact("fallbacks", "", 0, static_cast<double>(fallbacks_of(found))),
                              exact("demoted", "", 0, static_cast<double>(found.demoted.size()))}});
+  if (outcome.different) {
+    report.figures.back().beside.push_back(exact("bits differ", "", 0, *outcome.different));
+  }
+  if (found.shard) {
+    report.figures.back().beside.push_back(
+        exact("cut into parts", "GiB", 3, in_gib(found.shard->bytes)));
+  }
   std::optional<Wanted> reduction;
   if (plan.offloads) {
     reduction = Wanted{Wanted::Kind::kAtLeast, kLeastReduction, judge};
@@ -209,7 +225,7 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
          reduction,
          {exact("of saved buffers", "GiB", 3, in_gib(found.planned_reduction))}});
   }
-  std::optional<Wanted> peak;
+  std::optional<Wanted> peak = most_peak;
   if (found.budget) peak = Wanted{Wanted::Kind::kAtMost, in_gib(found.budget->budget), judge};
   report.figures.push_back({id + "_peak",
                             {"its peak", "GiB", 3, app::exactly(in_gib(outcome.peak))},
@@ -223,7 +239,7 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
         {id + "_unused",
          {"what the allocator holds beyond it", "%", 2, app::exactly(*outcome.unused)},
          Wanted{Wanted::Kind::kAtMost, kMostUnused, judge},
-         {}});
+         {exact("without a session", "%", 2, *outcome.unused_without)}});
   }
 }
 
@@ -263,10 +279,20 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--budget", options.budget, "Of the budget's rows")->capture_default_str();
   app.add_option("--window", options.window,
                  "Constant windows for the rules' rows: in_flight and ahead, 64MiB");
+  app.add_option("--slowdown", options.slowdown, "What waits may cost in the rules' rows")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--tensor-ranks", options.tensor_ranks, "Made-up ranks of the rows with parts")
+      ->check(CLI::Range(2, 1024))
+      ->capture_default_str();
+  app.add_option("--tensor-link", options.tensor_link, "What each of them receives, GB/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 void measure_rank(const Options& options, const Case& rank, bool judge, Report& report) {
   std::map<std::string, double> ratios;  // By the plan's id.
+  std::optional<Bytes> least;            // Of the peaks of plans that recompute.
   std::optional<LoneStage> stage;
   std::optional<bool> experts;
   for (const PipelinePlan& plan : pipeline_plans()) {
@@ -281,17 +307,25 @@ void measure_rank(const Options& options, const Case& rank, bool judge, Report& 
     const std::string text = rank.text + ", rank " + std::to_string(rank.rank.stage) + ", " + what;
     std::cerr << "measuring: " << text << " ...\n";
     const SessionOptions given = options_for(rank.device, rank.small);
-    const Outcome outcome = measure(*stage,
-                                    plan.rules.empty() ? by_budget(given, options.budget)
-                                                       : by_rules(given, plan, options.window),
-                                    options.repeats, options.save, rank.id + "." + plan.id);
+    std::shared_ptr<ShardGroup> shards;
+    if (plan.parts) {
+      shards = stand_in_shards(rank.device, options.tensor_ranks, options.tensor_link * 1e9);
+    }
+    const Outcome outcome = measure(
+        *stage,
+        plan.rules.empty() ? by_budget(given, options.budget) : by_rules(given, plan, options),
+        shards, options.repeats, options.save, rank.id + "." + plan.id);
     ratios[plan.id] = app::spread_of(outcome.ratios).median;
     std::cerr << "  " << app::fixed(ratios[plan.id], 3) << "x, peak "
               << app::fixed(in_gib(outcome.peak), 3) << " of "
               << app::fixed(in_gib(outcome.unaided), 3) << " GiB"
               << (lowers(outcome) ? ", R " + app::fixed(reduction_of(outcome), 1) + " %\n" : "\n");
     const std::string id = "pipeline." + rank.id + "." + plan.id;
-    add_figures(report, id, text, plan, outcome, judge);
+    std::optional<Wanted> most_peak;
+    if (plan.smallest && least) most_peak = Wanted{Wanted::Kind::kAtMost, in_gib(*least), judge};
+    add_figures(report, id, text, plan, outcome, most_peak, judge);
+    if (plan.id.starts_with("recompute"))
+      least = std::min(least.value_or(outcome.peak), outcome.peak);
     add_share(report, id, plan, ratios, judge);
     add_line(*report.side_by_side, rank, what, outcome);
     report.save();
@@ -309,7 +343,10 @@ void measure_all(const Options& options, Report& report) {
                      {"hidden", shape.hidden},
                      {"tokens", shape.tokens},
                      {"budget", options.budget},
-                     {"window", options.window.empty() ? "found" : options.window}};
+                     {"window", options.window.empty() ? "found" : options.window},
+                     {"slowdown", options.slowdown},
+                     {"tensor ranks", options.tensor_ranks},
+                     {"tensor link GB/s", options.tensor_link}};
   report.side_by_side = empty_table();
   for (const Case& each : cases) measure_rank(options, each, judge, report);
   report.notes.emplace_back(

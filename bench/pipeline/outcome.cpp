@@ -20,12 +20,14 @@ constexpr int kMostSettling = 12;
 constexpr int kSettled = 3;
 
 /// Nothing where the session recorded no times.
-void predict(const LoneStage& stage, const Session& session, Outcome& outcome) {
+void predict(const LoneStage& stage, const Session& session, const ShardGroup* shards,
+             Outcome& outcome) {
   const std::shared_ptr<const Profile> profile = session.profile();
   const std::shared_ptr<const Plan> plan = session.plan();
   if (profile == nullptr || plan == nullptr || !has_times(*profile)) return;
   SimulateOptions options;
   options.schedule = stage.schedule();
+  if (shards != nullptr) options.shard.ranks = shards->size();
   outcome.predicted = simulate(*profile, *plan, options).peak;
   if (const auto reduction = peak_reduction(*profile, *plan, options)) {
     outcome.kept = reduction->kept;
@@ -45,13 +47,13 @@ void settle(LoneStage& stage, Session& session) {
   }
 }
 
-/// What the steps without a session have left is given back first.
-std::optional<double> unused_memory(LoneStage& stage, Session& session) {
+/// What the steps before have left is given back first.
+std::optional<double> unused_memory(LoneStage& stage, Session* session) {
   const at::Device device = stage.device();
   if (!device.is_cuda()) return std::nullopt;
   at::accelerator::emptyCache();
-  (void)stage.step(&session);
-  (void)stage.step(&session);
+  (void)stage.step(session);
+  (void)stage.step(session);
   const auto reserved = static_cast<double>(app::reserved_memory(device));
   return 100 * (1 - static_cast<double>(app::peak_memory(device)) / reserved);
 }
@@ -64,10 +66,11 @@ void save(const Session& session, const std::filesystem::path& folder, const std
 
 }  // namespace
 
-Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
-                const std::filesystem::path& folder, const std::string& id) {
+Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGroup> shards,
+                int repeats, const std::filesystem::path& folder, const std::string& id) {
   Session session(std::move(given));
   session.register_model(stage.model());
+  if (shards != nullptr) session.set_shard_group(shards);
   settle(stage, session);
   Outcome outcome;
   for (int i = 0; i < repeats; ++i) {
@@ -80,10 +83,11 @@ Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
     outcome.peak = std::max(outcome.peak, step.peak);
   }
   outcome.report = session.report();
-  predict(stage, session, outcome);
-  outcome.unused = unused_memory(stage, session);
+  predict(stage, session, shards.get(), outcome);
+  outcome.unused_without = unused_memory(stage, nullptr);
+  outcome.unused = unused_memory(stage, &session);
   if (!folder.empty()) save(session, folder, id);
-  outcome.different = stage.count_different(session);
+  if (shards == nullptr) outcome.different = stage.count_different(session);
   return outcome;
 }
 

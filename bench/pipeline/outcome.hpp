@@ -25,12 +25,15 @@ struct Outcome {
   /// Of the allocator, after steps with the session alone: what it holds that no step ever used, in
   /// percent. Nothing on the CPU.
   std::optional<double> unused;
-  int different = 0;
+  std::optional<double> unused_without;  ///< The same after steps without it.
+  std::optional<int> different;          ///< Nothing where values are made up.
 };
 
-/// Lets a session with `given` settle, then takes turns without and with it. If `folder` is not
-/// empty the profile and the plan go there, as `id`-profile.json and `id`-plan.json.
-[[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given, int repeats,
+/// Lets a session with `given` settle, then takes turns without and with it. `shards`: made up, or
+/// null. If `folder` is not empty the profile and the plan go there, as `id`-profile.json and
+/// `id`-plan.json.
+[[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given,
+                              std::shared_ptr<ShardGroup> shards, int repeats,
                               const std::filesystem::path& folder, const std::string& id);
 
 }  // namespace spillway::bench

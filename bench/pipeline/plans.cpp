@@ -23,7 +23,19 @@ const std::vector<PipelinePlan>& pipeline_plans() {
        .text = "the same, what enters it offloaded",
        .rules = "[paddle]\nrecompute_interval = 1\nrecompute_offload = true\n",
        .as_fast_as = "recompute",
-       .least_share = 0.98}};
+       .least_share = 0.98},
+      {.id = "recompute_partition",
+       .text = "the same, each rank a part of it",
+       .rules = "[paddle]\nrecompute_interval = 1\nrecompute_partition = true\n",
+       .as_fast_as = "recompute",
+       .least_share = 0.95,
+       .parts = true},
+      {.id = "recompute_all",
+       .text = "the same, a part of it offloaded",
+       .rules = "[paddle]\nrecompute_interval = 1\nrecompute_offload = true\n"
+                "recompute_partition = true\n",
+       .parts = true,
+       .smallest = true}};
   return kPlans;
 }
 

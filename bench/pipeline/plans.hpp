@@ -15,6 +15,8 @@ struct PipelinePlan {
   double most = 0;              ///< Wanted: times the step without, at most. 0: nothing.
   std::string as_fast_as = {};  ///< The id of an earlier plan, and
   double least_share = 0;       ///< what is wanted of its speed.
+  bool parts = false;           ///< Shares with tensor ranks, which are made up.
+  bool smallest = false;        ///< No plan before it that recomputes is to have a lower peak.
 };
 
 /// All that there are, those of the default first.

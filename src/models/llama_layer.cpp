@@ -116,10 +116,9 @@ LlamaMlp::LlamaMlp(const LlamaShape& shape, int number)
     return;
   }
   // Its parts are this module's own: layers.1.mlp.router, not layers.1.mlp.moe.router.
-  moe_ = std::make_shared<Moe>(shape.moe, shape.ffn,
-                               MlpShape{.hidden = shape.hidden,
-                                        .options = options_of(shape),
-                                        .parallel = shape.parallel});
+  moe_ = std::make_shared<Moe>(
+      shape.moe, shape.ffn,
+      MlpShape{.hidden = shape.hidden, .options = options_of(shape), .parallel = shape.parallel});
   adopt(*this, *moe_);
 }
 

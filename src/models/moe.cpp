@@ -97,8 +97,8 @@ ExpertWeights::ExpertWeights(const MoeShape& moe, std::int64_t ffn, const MlpSha
   } else {
     up_ = add_part("fc1", in(1), 1);
   }
-  fc2_ = add_part(
-      "fc2", expert_values(slice_, {mlp.hidden, ffn}, mlp.output_scale, 2, mlp.options), 2);
+  fc2_ = add_part("fc2", expert_values(slice_, {mlp.hidden, ffn}, mlp.output_scale, 2, mlp.options),
+                  2);
 }
 
 at::Tensor ExpertWeights::forward(const at::Tensor& x,

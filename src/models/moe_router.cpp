@@ -70,17 +70,15 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
     if (shape.aux_loss != 0) {
       if (!likes.defined()) likes = logits.softmax(-1);
       const at::Tensor loss = balance_loss(likes, routing.counts, routing.chosen.numel());
-      routing.weights =
-          with_loss(routing.weights, ExtraLoss::kBalance, part(loss), shape.aux_loss);
+      routing.weights = with_loss(routing.weights, ExtraLoss::kBalance, part(loss), shape.aux_loss);
     }
     if (shape.z_loss != 0) {
       const at::Tensor loss = logits.logsumexp(-1).square().mean();
-      routing.weights =
-          with_loss(routing.weights, ExtraLoss::kZ, part(loss), shape.z_loss);
+      routing.weights = with_loss(routing.weights, ExtraLoss::kZ, part(loss), shape.z_loss);
     }
   }
-  routing.weights = cut ? of_all_tokens(parallel, x, routing.weights)
-                        : copy_to_group(parallel, routing.weights);
+  routing.weights =
+      cut ? of_all_tokens(parallel, x, routing.weights) : copy_to_group(parallel, routing.weights);
   return routing;
 }
 

@@ -22,9 +22,9 @@ std::int64_t count(Bytes bytes) {
 
 bool offloads(const Plan& plan) {
   return std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const ChunkPlan& chunk) {
-    return std::any_of(
-        chunk.decisions.begin(), chunk.decisions.end(),
-        [](const Decision& each) { return each.action.kind == ActionKind::kOffload; });
+    return std::any_of(chunk.decisions.begin(), chunk.decisions.end(), [](const Decision& each) {
+      return each.action.kind == ActionKind::kOffload;
+    });
   });
 }
 
@@ -35,9 +35,10 @@ void require_usable(const Profile& profile, const PlannerOptions& options) {
                           "anew with `spillway profile`");
   }
   if (profile.link.out <= 0 && offloads(make_plan(profile, options.rules))) {
-    throw InvalidArgument("plan",
-                          "rules offload, but the profile has no link speeds: too little host memory "
-                          "was given to measure them; raise `host` and record it anew");
+    throw InvalidArgument(
+        "plan",
+        "rules offload, but the profile has no link speeds: too little host memory "
+        "was given to measure them; raise `host` and record it anew");
   }
   if (!(options.link_margin >= 0 && options.link_margin < 1)) {
     throw InvalidArgument("plan", "link_margin must be at least 0 and less than 1");

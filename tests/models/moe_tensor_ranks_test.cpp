@@ -15,10 +15,10 @@
 namespace spillway {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::count_different;
 using testing::error_text;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::moe_batches;
 using testing::moe_layers;
 using testing::moe_model;
