@@ -3,7 +3,7 @@
 # one GPU, and the benchmarks whose results are kept. Each command writes a log of its own; a line says how it ended.
 # usage: scripts/gpu.sh <part>...     (tests, sanitize, ranks, bench; or names such as sanitize:moe_cuda_test)
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 bin=${SPILLWAY_BIN:-build/release/bin}
 python=${SPILLWAY_PYTHON:-${SPILLWAY_VENV:-.venv}/bin/python}
@@ -15,6 +15,10 @@ export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG:-:4096:8}
 [ $# -gt 0 ] || {
   sed -n 's/^# \{0,1\}//; 2,4p' "$0" >&2
   exit 2
+}
+"$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || {
+  echo "gpu: torch finds no CUDA device on this machine, so there is nothing to run" >&2
+  exit 1
 }
 mkdir -p "$out"
 failed=0
@@ -77,15 +81,15 @@ pipeline_budget() {
 
 asked=("$@")
 for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
-  run "tests:$name" "$bin/$name"
+  run "tests:$name" "$bin/tests/$name"
 done
 run tests:python "$python" -m pytest -q -p no:cacheprovider -m gpu -rs python/tests
 
 for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
-  run "sanitize:$name" sanitized memcheck "$bin/$name"
+  run "sanitize:$name" sanitized memcheck "$bin/tests/$name"
 done
-run sanitize:race sanitized racecheck "$bin/cuda_test"
-run sanitize:init sanitized initcheck "$bin/cuda_test"
+run sanitize:race sanitized racecheck "$bin/tests/cuda_test"
+run sanitize:init sanitized initcheck "$bin/tests/cuda_test"
 
 run ranks:pipeline trainer 4 --set parallel.pipeline=4 --set train.precision=bf16 --set model.dropout=0.1
 run ranks:budget pipeline_budget 75%
