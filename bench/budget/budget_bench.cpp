@@ -22,8 +22,8 @@ Budget budget_of(const app::BudgetText& text) {
 
 }  // namespace
 
-BudgetBench::BudgetBench(const LlamaShape& shape, int repeats)
-    : repeats_(repeats), measured_(shape) {
+BudgetBench::BudgetBench(const LlamaShape& shape, int repeats, bool fuse)
+    : repeats_(repeats), fuse_(fuse), measured_(shape) {
   (void)measured_.step(nullptr);  // Gradients are there from now on.
 }
 
@@ -31,6 +31,7 @@ SessionOptions BudgetBench::session_options() const {
   SessionOptions options;
   options.device = measured_.tokens().device();
   if (measured_.tokens().is_cuda()) options.prepare = 24_GiB;
+  options.fuse_replays = fuse_;
   return options;
 }
 

@@ -25,7 +25,8 @@ struct BudgetOutcome {
 
 class BudgetBench {
  public:
-  BudgetBench(const LlamaShape& shape, int repeats);
+  /// `fuse`: as SessionOptions::fuse_replays.
+  BudgetBench(const LlamaShape& shape, int repeats, bool fuse);
 
   /// As a user has it: a session that is given the budget, records, proves, plans and goes on. Its
   /// profile is what the other budgets are planned from.
@@ -46,6 +47,7 @@ class BudgetBench {
   void measure(Session& session, BudgetOutcome& outcome);
 
   int repeats_;
+  bool fuse_;
   app::MeasuredModel measured_;
   std::shared_ptr<const Profile> profile_;
 };

@@ -35,6 +35,7 @@ constexpr double kMostPeakError = 2;
 struct Options {
   bool small = false;
   bool explain = false;
+  bool fuse = false;
   int repeats = 7;
   std::string model = "layers";
   std::vector<std::string> budgets;  // Empty: those of the model.
@@ -135,6 +136,8 @@ void add_line(app::TextTable& table, const std::string& text, const BudgetOutcom
 void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
+  app.add_flag("--fuse", options.fuse,
+               "Repeat elementwise operators that follow each other as one kernel");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_option("--model", options.model, "layers, long (65,536 tokens) or moe")
@@ -154,9 +157,10 @@ void measure_all(const Options& options, Report& report) {
                      {"layers", chosen.shape.layers},
                      {"hidden", chosen.shape.hidden},
                      {"tokens", chosen.shape.tokens},
-                     {"experts", chosen.shape.moe.experts}};
+                     {"experts", chosen.shape.moe.experts},
+                     {"replays fused", options.fuse}};
   report.side_by_side = empty_table();
-  BudgetBench bench(chosen.shape, options.repeats);
+  BudgetBench bench(chosen.shape, options.repeats, options.fuse);
   const double base_peak = in_gib(bench.base_peak());
   const auto run = [&](const BudgetRow& row, bool whole_way) {
     std::cerr << "measuring: " << row.text << (whole_way ? ", the whole way" : "") << " ...\n";

@@ -33,6 +33,7 @@ constexpr const char* kQuestion =
 struct Options {
   bool small = false;
   bool explain = false;
+  bool fuse = false;
   int repeats = 7;
   std::vector<std::string> rows;  // Empty: all.
   std::filesystem::path traces;   // Empty: none are taken.
@@ -63,8 +64,8 @@ double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 3
 class Bench {
  public:
   /// `window`: the two windows of a session; as they are by default if nothing is given.
-  Bench(LlamaShape shape, int repeats, bool explain, std::optional<Bytes> window)
-      : repeats_(repeats), explain_(explain), window_(window), measured_(shape) {}
+  Bench(LlamaShape shape, int repeats, bool explain, bool fuse, std::optional<Bytes> window)
+      : repeats_(repeats), explain_(explain), fuse_(fuse), window_(window), measured_(shape) {}
 
   /// Steps without and with the row's session take turns, so that whatever drifts drifts under
   /// both. Traces of two more steps go to the folder `traces`, unless it is empty.
@@ -140,6 +141,7 @@ class Bench {
     if (measured_.tokens().is_cuda()) options.prepare = 24_GiB;
     options.in_flight = options.ahead = window_;
     options.time_waits_every = 4;  // So that a warm step is among them.
+    options.fuse_replays = fuse_;
     return options;
   }
 
@@ -154,6 +156,7 @@ class Bench {
 
   int repeats_;
   bool explain_;
+  bool fuse_;
   std::optional<Bytes> window_;
   app::MeasuredModel measured_;
 };
@@ -285,6 +288,8 @@ void add_limit(Report& report, const Outcome& outcome, std::pair<double, double>
 void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
+  app.add_flag("--fuse", options.fuse,
+               "Repeat elementwise operators that follow each other as one kernel");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_option("--row", options.rows, "Measure these rows only, by their names in JSON");
@@ -311,11 +316,14 @@ LlamaShape shape_of(const Options& options) {
 void measure_all(const Options& options, Report& report) {
   const LlamaShape shape = shape_of(options);
   const bool judge = shape.device.is_cuda() && !options.small;
-  report.settings = {{"layers", shape.layers}, {"hidden", shape.hidden}, {"tokens", shape.tokens}};
+  report.settings = {{"layers", shape.layers},
+                     {"hidden", shape.hidden},
+                     {"tokens", shape.tokens},
+                     {"replays fused", options.fuse}};
   // A small model would fit into the windows and never leave.
   const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
   if (!options.traces.empty()) std::filesystem::create_directories(options.traces);
-  Bench bench(shape, options.repeats, options.explain, window);
+  Bench bench(shape, options.repeats, options.explain, options.fuse, window);
   for (const Row& row : rows(shape.layers, judge)) {
     const bool wanted = options.rows.empty() || std::find(options.rows.begin(), options.rows.end(),
                                                           row.id) != options.rows.end();

@@ -155,8 +155,9 @@ class Measured:
 
 
 class Bench:
-    def __init__(self, shape: Shape, device: torch.device, repeats: int) -> None:
+    def __init__(self, shape: Shape, device: torch.device, repeats: int, fuse: bool) -> None:
         self.shape = shape
+        self.fuse = fuse
         self.device = device
         self.repeats = repeats
         self.model = llama(shape, device)
@@ -245,6 +246,7 @@ def run(bench: Bench, row: Row, explain: bool) -> Outcome:
         plan_in_background=False,
         device=bench.device,
         prepare=prepare,
+        fuse_replays=bench.fuse,
     )
     bench.step(None)
     base, steps, peak, first = [], [], 0.0, 0.0
@@ -387,6 +389,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=QUESTION, epilog="The top of this file says how to read the answer.")
     parser.add_argument("--small", action="store_true", help="a small model, also on the CPU: seconds, not judged")
     parser.add_argument("--explain", action="store_true", help="print the plan of every row")
+    parser.add_argument("--fuse", action="store_true",
+                        help="repeat elementwise operators that follow each other as one kernel")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=7, help="timed steps of each row (7)")
     parser.add_argument("--row", action="append", help="measure this row only, by its name in JSON; may be given again")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
@@ -404,12 +408,12 @@ def main() -> int:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    settings = {"layers": shape.layers, "hidden": shape.hidden, "tokens": shape.tokens, **versions}
+    settings = {"layers": shape.layers, "hidden": shape.hidden, "tokens": shape.tokens, "replays fused": options.fuse, **versions}
     report = Report("python/layers", QUESTION, device, options.commit, settings)
 
     print("measuring: host cost per saved tensor ...", file=sys.stderr)
     host_cost = host_cost_figure(shape, device, options.repeats, judged)
-    bench = Bench(shape, device, options.repeats)
+    bench = Bench(shape, device, options.repeats, options.fuse)
     first_steps = []
     known = {row.id: row for row in rows(shape)}
     if unknown := set(options.row or []) - set(known):

@@ -41,6 +41,7 @@ class SessionOptions:
     drift: float
     plan_in_background: bool
     verify_every: int
+    fuse_replays: bool
     time_waits_every: int
     layers: str
     # Only to be set.

@@ -57,6 +57,9 @@ class Session:
     time_waits_every
                of the steps that carry out a plan, the first two and every so-manyth have their waits for copies timed
                for the report; 0: none
+    fuse_replays
+               repeat elementwise operators that follow each other as one kernel, on CUDA, where that is proved to give the
+               same bits
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
     shard_group
                the ranks that hold the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
@@ -87,6 +90,7 @@ class Session:
         planning_time: float | None = None,
         time_waits_every: int = 32,
         shard_group: ShardGroup | None = None,
+        fuse_replays: bool = False,
     ) -> None:
         for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
             if steps < 0:
@@ -121,6 +125,7 @@ class Session:
         options.replan = replan
         options.plan_in_background = plan_in_background
         options.verify_every = verify_every
+        options.fuse_replays = fuse_replays
         options.time_waits_every = time_waits_every
         options.layers = layer_list(model) if layers is None else layers
         self._native = _native.Session(options)

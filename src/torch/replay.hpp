@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "chain.hpp"
 #include "recipe_book.hpp"
 
 namespace spillway {
@@ -27,10 +28,11 @@ class Replay {
   /// Repeats the calls on the current stream: no gradients, no autocast, flags and random state as
   /// they were. Results are in Value::remade. Waits for nothing.
   /// Not under the session's lock: operators may run anybody's code. Only one replay of a book at a
-  /// time.
+  /// time. With `chains` elementwise calls that follow each other run as one kernel, where it can.
+  /// Returns how many kernels it made of them.
   /// Errors: what autograd would throw if something that is read was changed in place since; and
   /// whatever the operators throw.
-  static void run(RecipeBook& book, const Job& job);
+  static int run(RecipeBook& book, const Job& job, ChainRunner* chains = nullptr);
 
   /// What the job left for later replays stays, up to `bound` bytes in all; beyond that the oldest
   /// go, to be made again if they are wanted. When run() may be called.

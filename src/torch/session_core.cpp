@@ -89,6 +89,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
   tier_ = std::make_unique<CountingTier>(*limited_tier_);
   engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
+  if (options_.fuse_replays) chains_ = device_->make_chain_runner();
   if (options_.plan) use_plan(*options_.plan);
 }
 

@@ -328,6 +328,7 @@ class SessionCore final : public Interceptor,
   std::vector<CallId> running_calls_;
   std::vector<std::weak_ptr<SavedBuffer>> awaited_;
   Proof proof_;
+  std::unique_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   std::vector<std::string> demoted_;           // What was planned to be recomputed and cannot be.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
@@ -387,6 +388,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t used_in_place = 0;
     std::uint64_t late_reloads = 0;
     std::uint64_t repeated_calls = 0;
+    std::uint64_t fused_kernels = 0;
     Bytes bytes_remade;
     ActionTotals stayed;
     ShardTotals shard;

@@ -90,9 +90,10 @@ void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuff
   clock_.works();
   const std::optional<TimeMark> begin = mark_if_traced();
   lock.unlock();
-  Replay::run(book, job);
+  const int fused = Replay::run(book, job, chains_.get());
   Replay::trim(book, job, options_.remade.count());
   lock.lock();
+  step_.fused_kernels += static_cast<std::uint64_t>(fused);
   const std::optional<TimeMark> end = mark_if_traced();
   if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
   commit(job, book);
@@ -150,6 +151,13 @@ void SessionCore::finish_proof() {
     failures = proof_.read();
   } catch (const std::exception& error) {
     count_fallback(std::string("the proof could not be read: ") + error.what());
+    prove_next_ = true;
+    return;
+  }
+  if (chains_ != nullptr && !failures.empty()) {
+    // Whether it was them shows when all is proved again without.
+    chains_.reset();
+    count_fallback("what was proved differs where replays are fused, so they are not any more");
     prove_next_ = true;
     return;
   }

@@ -109,7 +109,9 @@ std::string SessionReport::to_text() const {
                         ", used in place " + number(used_in_place) + ", late reloads " +
                         number(late_reloads));
   if (repeated_calls > 0) {
-    line("recomputed", to_string(bytes_remade) + " by " + number(repeated_calls) + " operators");
+    line("recomputed",
+         to_string(bytes_remade) + " by " + number(repeated_calls) + " operators" +
+             (fused_kernels > 0 ? ", some as " + number(fused_kernels) + " kernels" : ""));
   }
   for (const std::string& each : demoted) line("not recomputed", each);
   if (stayed.buffers > 0) line("backward at once", totals_of(stayed) + " not copied out");
@@ -147,6 +149,7 @@ std::string SessionReport::to_json() const {
   json["used_in_place"] = used_in_place;
   json["late_reloads"] = late_reloads;
   json["repeated_calls"] = repeated_calls;
+  json["fused_kernels"] = fused_kernels;
   json["bytes_remade"] = bytes_remade.count();
   json["demoted"] = demoted;
   json["stayed"] = {{"buffers", stayed.buffers}, {"bytes", stayed.bytes.count()}};

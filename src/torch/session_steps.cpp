@@ -396,6 +396,7 @@ SessionReport SessionCore::report() const {
   // Over all passes in flight.
   report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.staying_peak);
   report.repeated_calls = last_step_.repeated_calls;
+  report.fused_kernels = last_step_.fused_kernels;
   report.bytes_remade = last_step_.bytes_remade;
   report.demoted = demoted_;
   const double reduced =

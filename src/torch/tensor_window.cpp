@@ -48,6 +48,15 @@ at::Tensor TensorWindow::on(const c10::Storage& storage) const {
   return at::Tensor(std::move(impl));
 }
 
+bool TensorWindow::is_contiguous() const {
+  std::int64_t wanted = 1;
+  for (std::size_t i = sizes_.size(); i-- > 0;) {
+    if (sizes_[i] != 1 && strides_[i] != wanted) return false;
+    wanted *= sizes_[i];
+  }
+  return true;
+}
+
 at::Tensor TensorWindow::without_memory() const {
   return on({c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device_)});
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/accumulate.h>
 
 namespace spillway {
 
@@ -25,6 +26,11 @@ class TensorWindow {
   void require_unmodified() const;
 
   [[nodiscard]] at::ScalarType dtype() const { return c10::typeMetaToScalarType(dtype_); }
+  [[nodiscard]] at::IntArrayRef sizes() const { return sizes_; }
+  [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] std::int64_t elements() const { return c10::multiply_integers(sizes_); }
+  /// Whether its elements follow each other in memory.
+  [[nodiscard]] bool is_contiguous() const;
   [[nodiscard]] std::uint32_t version() const { return saved_version_; }
   /// Shared with the tensor: its version now.
   [[nodiscard]] const c10::VariableVersion& counter() const { return version_; }

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
+#include "chain.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/clock.hpp"
 #include "spillway/core/device.hpp"
@@ -62,6 +63,9 @@ class TorchDevice {
   [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;
   /// Blocks until both have happened.
   [[nodiscard]] virtual Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) = 0;
+
+  /// Runs elementwise operators as one kernel; null where there is no such thing.
+  [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;

@@ -16,6 +16,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include "chain_runner_cuda.hpp"
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
 #include "torch_device.hpp"
@@ -110,6 +111,10 @@ class CudaTorchDevice final : public TorchDevice {
     to.event->synchronize();
     from.event->synchronize();
     return to.event->elapsed_since(*from.event);
+  }
+
+  [[nodiscard]] std::unique_ptr<ChainRunner> make_chain_runner() override {
+    return make_cuda_chain_runner(index_);
   }
 
   [[nodiscard]] Bytes allocated() const override { return Bytes(count(statistic().current)); }

@@ -99,6 +99,7 @@ struct SessionReport {
   /// before, and sizes were the same. They were never more than the window `in_flight`.
   ActionTotals stayed;
   std::uint64_t repeated_calls = 0;  ///< Operator calls repeated to recompute buffers,
+  std::uint64_t fused_kernels = 0;   ///< some of them by so many kernels, several in each,
   Bytes bytes_remade;                ///< and what they gave back.
 
   /// Buffers that were to be recomputed and are not, because the bits differed or there was no way:
