@@ -19,7 +19,8 @@ std::vector<std::string> piece_names(const StageParameter& parameter) {
   const std::string end = parameter.name.substr(word + kWord.size());
   std::vector<std::string> names;
   for (int i = 0; i < parameter.experts.count; ++i) {
-    names.push_back(start + std::to_string(parameter.experts.first + i) + "." + end);
+    names.push_back(start);
+    names.back().append(std::to_string(parameter.experts.first + i)).append(".").append(end);
   }
   return names;
 }

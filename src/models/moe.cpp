@@ -51,7 +51,7 @@ at::Tensor expert_values(const ExpertSlice& slice, at::IntArrayRef sizes, double
   const std::uint64_t seed = at::globalContext().defaultGenerator(at::kCPU).current_seed();
   std::vector<at::Tensor> each;
   for (int i = 0; i < slice.count; ++i) {
-    const auto expert = static_cast<std::uint64_t>(slice.first + i);
+    const auto expert = static_cast<std::uint64_t>(slice.first) + static_cast<std::uint64_t>(i);
     generator.set_current_seed(mix_seeds({seed, which, expert}));
     each.push_back(at::randn(sizes, generator, options).mul_(scale));
   }
@@ -182,7 +182,7 @@ at::Tensor Moe::one_by_one(const at::Tensor& rows, const std::vector<Routing>& r
   const auto dispatch = std::move(make_dispatches(shape_, routing).front());
   dispatch->send(rows);
   dispatch->run(*experts_);
-  const at::Tensor sum = combine(*dispatch, routing.front());
+  at::Tensor sum = combine(*dispatch, routing.front());
   if (shared_ == nullptr) return sum;
   const at::Tensor shared = shared_->narrow(shared_->widen(rows));
   const Scope scope("combine");
@@ -207,7 +207,7 @@ at::Tensor Moe::overlapped(const at::Tensor& rows, std::vector<Routing> parts) c
   std::vector<at::Tensor> sums;
   for (std::size_t i = 0; i < parts.size(); ++i) sums.push_back(combine(*dispatches[i], parts[i]));
   const Scope scope("combine");
-  const at::Tensor sum = sums.size() == 1 ? sums.front() : at::cat(sums);
+  at::Tensor sum = sums.size() == 1 ? sums.front() : at::cat(sums);
   return shared_ == nullptr ? sum : sum + shared;
 }
 

@@ -1,5 +1,7 @@
 #include "chain_program.hpp"
 
+#include <sstream>
+
 #include "spillway/core/error.hpp"
 
 namespace spillway {
@@ -38,8 +40,6 @@ std::string name_of(at::ScalarType dtype) {
 std::string element_of(at::ScalarType dtype) { return dtype == at::kFloat ? "float" : "half_word"; }
 std::string vector_of(at::ScalarType dtype) { return dtype == at::kFloat ? "Floats" : "Words"; }
 
-std::string numbered(const char* name, std::size_t number) { return name + std::to_string(number); }
-
 /// As torch's kernels compute it, in float.
 std::string expression(Operation operation, const std::string& a, const std::string& b) {
   switch (operation) {
@@ -68,52 +68,48 @@ bool ChainProgram::supports(at::ScalarType dtype) {
 }
 
 std::string ChainProgram::source() const {
-  std::string parameters = "long long vectors, long long row";
-  std::string loads;
-  std::string body;
-  std::string stores;
+  std::ostringstream parameters;
+  std::ostringstream loads;
+  std::ostringstream body;
+  std::ostringstream stores;
+  parameters << "long long vectors, long long row";
   // What a thread has of them: vectors, or one element of a row for all.
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Input& input = inputs[i];
     const bool vector = input.access != Access::kRow;
     const std::string type = vector ? vector_of(input.dtype) : element_of(input.dtype);
-    const std::string in = numbered("in", i);
-    parameters += ", const " + type + "* " + in;
-    const std::string place =
+    const char* const place =
         input.access == Access::kFull ? "i" : (vector ? "i % row" : "i / row");
-    loads += "    const " + type + " x" + std::to_string(i) + " = " + in + "[" + place + "];\n";
-    body += "      const float " + numbered("v", i) + " = from_" + name_of(input.dtype) + "(" +
-            numbered("x", i) + (vector ? ".v[e]" : "") + ");\n";
+    parameters << ", const " << type << "* in" << i;
+    loads << "    const " << type << " x" << i << " = in" << i << "[" << place << "];\n";
+    body << "      const float v" << i << " = from_" << name_of(input.dtype) << "(x" << i
+         << (vector ? ".v[e]" : "") << ");\n";
   }
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
-    const auto operand = [&](int which) {
-      return which < 0 ? std::string() : numbered("v", static_cast<std::size_t>(which));
+    const auto operand = [&](std::size_t which) {
+      return node.operands[which] < 0 ? std::string() : "v" + std::to_string(node.operands[which]);
     };
     const std::string type = name_of(node.dtype);
-    const std::string result = numbered("r", n);
-    body += "      const " + element_of(node.dtype) + " " + result + " = to_" + type + "(" +
-            expression(node.operation, operand(node.operands[0]), operand(node.operands[1])) +
-            ");\n";
-    body += "      const float " + numbered("v", inputs.size() + n) + " = from_" + type + "(" +
-            result + ");\n";
+    body << "      const " << element_of(node.dtype) << " r" << n << " = to_" << type << "("
+         << expression(node.operation, operand(0), operand(1)) << ");\n"
+         << "      const float v" << inputs.size() + n << " = from_" << type << "(r" << n << ");\n";
     if (!node.stored) continue;
-    const std::string y = numbered("y", n);
-    const std::string out = numbered("out", n);
-    parameters += ", " + vector_of(node.dtype) + "* " + out;
-    loads += "    " + vector_of(node.dtype) + " " + y + ";\n";
-    body += "      " + y + ".v[e] = " + result + ";\n";
-    stores += "    " + out + "[i] = " + y + ";\n";
+    parameters << ", " << vector_of(node.dtype) << "* out" << n;
+    loads << "    " << vector_of(node.dtype) << " y" << n << ";\n";
+    body << "      y" << n << ".v[e] = r" << n << ";\n";
+    stores << "    out" << n << "[i] = y" << n << ";\n";
   }
-  return std::string(kPrelude) + "extern \"C\" __global__ void __launch_bounds__(256) chain(" +
-         parameters +
-         ") {\n"
-         "  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
-         "  for (long long i = first; i < vectors; i += (long long)gridDim.x * blockDim.x) {\n" +
-         loads +
-         "#pragma unroll\n"
-         "    for (int e = 0; e < 8; ++e) {\n" +
-         body + "    }\n" + stores + "  }\n}\n";
+  std::ostringstream source;
+  source << kPrelude << "extern \"C\" __global__ void __launch_bounds__(256) chain("
+         << parameters.str() << ") {\n"
+         << "  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
+         << "  for (long long i = first; i < vectors; i += (long long)gridDim.x * blockDim.x) {\n"
+         << loads.str() << "#pragma unroll\n"
+         << "    for (int e = 0; e < 8; ++e) {\n"
+         << body.str() << "    }\n"
+         << stores.str() << "  }\n}\n";
+  return source.str();
 }
 
 }  // namespace spillway

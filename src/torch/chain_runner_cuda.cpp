@@ -1,6 +1,7 @@
 #include "chain_runner_cuda.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <string>
@@ -39,8 +40,9 @@ class Compiler {
     }
     const std::string architecture = "--gpu-architecture=sm_" + std::to_string(capability);
     // Products and sums are rounded one by one, as those of operators are.
-    const char* const kOptions[] = {architecture.c_str(), "--std=c++17", "--fmad=false"};
-    const nvrtcResult result = compile_(program, 3, kOptions);
+    const std::array<const char*, 3> options = {architecture.c_str(), "--std=c++17",
+                                                "--fmad=false"};
+    const nvrtcResult result = compile_(program, static_cast<int>(options.size()), options.data());
     std::vector<char> code;
     std::size_t size = 0;
     if (result == NVRTC_SUCCESS && code_size_(program, &size) == NVRTC_SUCCESS) {
