@@ -32,7 +32,7 @@ wanted() {
   return 1
 }
 
-# Runs a command under a name, if it was asked for. A test that skips has not passed: there is no device, or too few.
+# Runs a command under a name, if it was asked for. Tests that skip, for want of a second GPU for example, are told of.
 run() {
   local name=$1 log start=$SECONDS code
   shift

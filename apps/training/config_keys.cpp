@@ -163,7 +163,7 @@ std::vector<ConfigKey> parallel_keys() {
       {"parallel", "virtual", WholeKey{of(&ParallelConfig::virtual_stages), 1, kMillion},
        "Chunks of layers on each stage; above 1: interleaved 1F1B"},
       {"parallel", "tensor", WholeKey{of(&ParallelConfig::tensor), 1, kMillion},
-       "Ranks that share each matrix; they divide heads, kv_heads, ffn and vocabulary"},
+       "Ranks that share each matrix; they divide heads, kv_heads, every ffn and vocabulary"},
       {"parallel", "sequence_parallel", FlagKey{of(&ParallelConfig::sequence_parallel)},
        "Between matrices those ranks share the tokens too; they divide tokens"},
       {"parallel", "data", WholeKey{of(&ParallelConfig::data), 1, kMillion},

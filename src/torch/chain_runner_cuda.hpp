@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-/// Kernels are compiled once in a process, in some tens of milliseconds each. Where there is no
+/// Kernels are compiled once in a process, in a tenth of a second or two each. Where there is no
 /// compiler, or the device is older than compute capability 8.0, run() is false.
 [[nodiscard]] std::unique_ptr<ChainRunner> make_cuda_chain_runner(c10::DeviceIndex device);
 

@@ -146,7 +146,9 @@ TEST_P(TensorExperts, HaveTheSameBitsWithABudget) {
   Session session(std::move(options));
   const MoeTrained found = train({}, &session);
   EXPECT_EQ(count_different(found.values, wanted.values), 0);
-  EXPECT_EQ(session.report().budget->problem, "");
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.budget->problem, "");
+  EXPECT_GT(report.bytes_out.count() + report.bytes_remade.count(), 0U) << report;
 }
 
 /// Rows of experts are equal on the tensor ranks, however many come in a step.

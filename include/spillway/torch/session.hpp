@@ -59,9 +59,10 @@ struct SessionOptions {
   std::optional<Plan> plan;
   /// The most a step may have allocated above what is there before it. The planner finds the plan
   /// that is fastest within it; `rules` pin what they match and set limits. The recording step and
-  /// those until the plan is ready are not bound by it, and the step that proves the plan may take
-  /// more: it has what it recomputes twice. After the plan was proved one step is timed; where its
-  /// times differ from the recorded ones, which were taken while everything was copied, or a step
+  /// those until the plan is ready are not bound by it. The step that proves the plan has what a
+  /// layer recomputes twice; it holds the budget as long as host memory has room for what leaves
+  /// instead. After the plan was proved one step is timed, or up to four for later plans; where
+  /// times differ from those before, which were first taken while everything was copied, or a step
   /// had more than the budget, the plan is made anew, each up to three times.
   std::optional<Budget> budget;
   /// Plan while training goes on; else at the end of the recording step.
