@@ -112,10 +112,9 @@ run bench:pipeline-experts env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True 
   --markdown "$out/pipeline-experts-$machine.md"
 run bench:overlap result overlap "$bin/bench_overlap" --links 25,50,200
 run bench:python result python-layers "$python" bench/python/layers.py
-# With elementwise replays as one kernel.
-run bench:layers-fused result layers-fused "$bin/bench_layers" --fuse --row cheap --row cheap_small --row mlp
-run bench:budget-fused result budget-fused "$bin/bench_budget" --fuse
-run bench:python-fused result python-fused "$python" bench/python/layers.py --fuse --row cheap --row cheap_small
+# With a kernel for each elementwise operator that is repeated.
+run bench:layers-unfused result layers-unfused "$bin/bench_layers" --no-fuse --row cheap --row cheap_small --row mlp
+run bench:python-unfused result python-unfused "$python" bench/python/layers.py --no-fuse --row cheap --row cheap_small
 run bench:saves result saves "$bin/bench_saves"
 
 exit "$failed"

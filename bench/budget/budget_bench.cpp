@@ -14,6 +14,9 @@ constexpr int kWarmUp = 3;
 /// A session with a budget records, then proves a plan and times a step or four, at most three
 /// times, and proves the last plan.
 constexpr int kSettling = 14;
+/// What all plans of the way to the last one offload, or less.
+constexpr Bytes kMostOffloaded = 24_GiB;
+constexpr Bytes kWindow = 1_GiB;
 
 Budget budget_of(const app::BudgetText& text) {
   if (const auto* bytes = std::get_if<Bytes>(&text)) return *bytes;
@@ -27,10 +30,11 @@ BudgetBench::BudgetBench(const LlamaShape& shape, int repeats, bool fuse)
   (void)measured_.step(nullptr);  // Gradients are there from now on.
 }
 
-SessionOptions BudgetBench::session_options() const {
+SessionOptions BudgetBench::session_options(Bytes offloaded) const {
   SessionOptions options;
   options.device = measured_.tokens().device();
-  if (measured_.tokens().is_cuda()) options.prepare = 24_GiB;
+  if (measured_.tokens().is_cuda()) options.prepare = offloaded;
+  options.time_waits_every = 4;  // So that a warm step is among them.
   options.fuse_replays = fuse_;
   return options;
 }
@@ -50,7 +54,7 @@ void BudgetBench::measure(Session& session, BudgetOutcome& outcome) {
 }
 
 BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
-  SessionOptions options = session_options();
+  SessionOptions options = session_options(kMostOffloaded);
   options.budget = budget_of(row.budget);
   options.plan_in_background = false;  // So that it has settled after a known number of steps.
   Session session(std::move(options));
@@ -81,7 +85,9 @@ BudgetOutcome BudgetBench::run_by_plan(const BudgetRow& row) {
   PlannerOptions planner;
   outcome.budget = planner.budget = app::resolve(row.budget, whole);
   outcome.planned = plan_for_budget(*profile_, planner);
-  SessionOptions options = session_options();
+  // No more than it takes: making host memory ready in the background disturbs steps.
+  SessionOptions options =
+      session_options(simulate(*profile_, outcome.planned.plan).bytes_out + kWindow);
   options.plan = outcome.planned.plan;
   Session session(std::move(options));
   session.register_model(measured_.model());

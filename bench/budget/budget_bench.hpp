@@ -42,7 +42,7 @@ class BudgetBench {
   [[nodiscard]] Bytes base_peak() { return measured_.step(nullptr).peak; }
 
  private:
-  [[nodiscard]] SessionOptions session_options() const;
+  [[nodiscard]] SessionOptions session_options(Bytes offloaded) const;
   /// Steps in turns, then the comparison of bits.
   void measure(Session& session, BudgetOutcome& outcome);
 

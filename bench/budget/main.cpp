@@ -35,7 +35,7 @@ constexpr double kMostPeakError = 2;
 struct Options {
   bool small = false;
   bool explain = false;
-  bool fuse = false;
+  bool fuse = true;
   int repeats = 7;
   std::string model = "layers";
   std::vector<std::string> budgets;  // Empty: those of the model.
@@ -68,6 +68,7 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("out", "GiB", 2, in_gib(outcome.report.bytes_out)),
       exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_remade)),
       exact("by operators", "", 0, static_cast<double>(outcome.report.repeated_calls)),
+      exact("fused kernels", "", 0, static_cast<double>(outcome.report.fused_kernels)),
       exact("late", "", 0, static_cast<double>(outcome.report.late_reloads)),
       exact("waited to release", "ms", 1, milliseconds(outcome.report.waits.release)),
       exact("to reload", "ms", 1, milliseconds(outcome.report.waits.reload)),
@@ -136,8 +137,8 @@ void add_line(app::TextTable& table, const std::string& text, const BudgetOutcom
 void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
-  app.add_flag("--fuse", options.fuse,
-               "Repeat elementwise operators that follow each other as one kernel");
+  app.add_flag("!--no-fuse", options.fuse,
+               "Repeat elementwise operators that follow each other by a kernel each");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_option("--model", options.model, "layers, long (65,536 tokens) or moe")

@@ -71,6 +71,8 @@ class Row:
     at_most: float | None = None
     most_memory: float | None = None  # GiB
     budget: str | None = None
+    # Host memory that is made ready at once, on CUDA. No more than it takes: it is done in the background, and disturbs steps.
+    prepare: str = "0"
 
 
 # As examples/rules/norms-and-activations.toml.
@@ -98,11 +100,15 @@ def rows(shape: Shape) -> list[Row]:
             "attention and residuals offloaded, but of the last layer",
             but_last + 'saved_by = ["*scaled_dot*", "*attention*", "aten::pow"]\n',
             1.015,
+            prepare="8 GiB",
         ),
-        Row("all", "everything offloaded, but of the last layer", but_last),
+        Row("all", "everything offloaded, but of the last layer", but_last, prepare="24 GiB"),
         Row("cheap", "norms, SwiGLU, rotary positions recomputed", CHEAP, 1.02, 14.4),
-        Row("cheap_small", "the same, small buffers offloaded", CHEAP + small, 1.03, 10.2),
-    ] + [Row(budget_id(each), f"within a budget of {each}", None, limit, budget=each) for each, limit in shape.budgets]
+        Row("cheap_small", "the same, small buffers offloaded", CHEAP + small, 1.03, 10.2, prepare="8 GiB"),
+    ] + [
+        Row(budget_id(each), f"within a budget of {each}", None, limit, budget=each, prepare="24 GiB")
+        for each, limit in shape.budgets
+    ]
 
 
 def budget_id(budget: str) -> str:
@@ -238,14 +244,13 @@ class Outcome:
 
 def run(bench: Bench, row: Row, explain: bool) -> Outcome:
     """Steps without and with the row's session take turns, so that whatever drifts drifts under both."""
-    prepare = "24 GiB" if bench.device.type == "cuda" else 0
     session = spillway.Session(
         bench.model,
         rules=row.rules,
         budget=row.budget,
         plan_in_background=False,
         device=bench.device,
-        prepare=prepare,
+        prepare=row.prepare if bench.device.type == "cuda" else 0,
         fuse_replays=bench.fuse,
     )
     bench.step(None)
@@ -286,6 +291,7 @@ def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
             Value("to reload", "ms", 1, [report["waits"]["reload_ns"] / 1e6]),
             Value("recomputed", "GiB", 2, [report["bytes_remade"] / GIB]),
             Value("by operators", "", 0, [float(report["repeated_calls"])]),
+            Value("fused kernels", "", 0, [float(report["fused_kernels"])]),
             Value("demoted", "", 0, [float(len(report["demoted"]))]),
             Value("fallbacks", "", 0, [float(sum(report["fallbacks"].values()))]),
             Value("first step", "x", 2, [outcome.first_step]),
@@ -389,8 +395,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=QUESTION, epilog="The top of this file says how to read the answer.")
     parser.add_argument("--small", action="store_true", help="a small model, also on the CPU: seconds, not judged")
     parser.add_argument("--explain", action="store_true", help="print the plan of every row")
-    parser.add_argument("--fuse", action="store_true",
-                        help="repeat elementwise operators that follow each other as one kernel")  # fmt: skip
+    parser.add_argument("--no-fuse", dest="fuse", action="store_false",
+                        help="repeat elementwise operators that follow each other by a kernel each")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=7, help="timed steps of each row (7)")
     parser.add_argument("--row", action="append", help="measure this row only, by its name in JSON; may be given again")
     parser.add_argument("--out", type=Path, help="write the results as JSON")

@@ -59,7 +59,7 @@ class Session:
                for the report; 0: none
     fuse_replays
                repeat elementwise operators that follow each other as one kernel, on CUDA, where that is proved to give the
-               same bits
+               same bits; False: each by its own kernel
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
     shard_group
                the ranks that hold the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
@@ -90,7 +90,7 @@ class Session:
         planning_time: float | None = None,
         time_waits_every: int = 32,
         shard_group: ShardGroup | None = None,
-        fuse_replays: bool = False,
+        fuse_replays: bool = True,
     ) -> None:
         for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
             if steps < 0:

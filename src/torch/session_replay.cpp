@@ -154,7 +154,7 @@ void SessionCore::finish_proof() {
     prove_next_ = true;
     return;
   }
-  if (chains_ != nullptr && !failures.empty()) {
+  if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
     // Whether it was them shows when all is proved again without.
     chains_.reset();
     count_fallback("what was proved differs where replays are fused, so they are not any more");

@@ -94,7 +94,7 @@ struct SessionOptions {
   Bytes remade{1ULL << 30U};
   /// Repeat elementwise operators that follow each other as one kernel, on CUDA, where its results
   /// are proved to have the bits of the operators one by one; else they are repeated one by one.
-  bool fuse_replays = false;
+  bool fuse_replays = true;
   /// Of the steps that carry out a plan, the first two and then every so-manyth have the waits for
   /// their copies timed, for the report. The host does not wait for that. 0: none.
   int time_waits_every = 32;
