@@ -131,7 +131,8 @@ class CudaChainOfASession : public ::testing::Test {
       between(made);
       return made;
     };
-    at::mm(gate() * at::mm(x_, weights_[1]), weights_[2]).sum().backward();
+    const at::Tensor loss = at::mm(gate() * at::mm(x_, weights_[1]), weights_[2]).sum();
+    loss.backward();
     step.reset();
     std::vector<at::Tensor> found;
     for (const at::Tensor& weight : weights_) found.push_back(weight.grad().clone());
