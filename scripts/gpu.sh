@@ -92,7 +92,7 @@ run sanitize:race sanitized racecheck "$bin/tests/cuda_test"
 run sanitize:init sanitized initcheck "$bin/tests/cuda_test"
 
 run ranks:pipeline trainer 4 --set parallel.pipeline=4 --set train.precision=bf16 --set model.dropout=0.1
-run ranks:budget pipeline_budget 75%
+run ranks:budget pipeline_budget 90%
 run ranks:tensor trainer 4 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.recompute_interval=1 \
   --set parallel.recompute_partition=true
 run ranks:experts trainer 4 --set parallel.tensor=2 --set parallel.expert=2 --set model.experts=4

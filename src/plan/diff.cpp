@@ -132,6 +132,8 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
                         return std::pair(each.forward_allowance, each.backward_allowance);
                       }),
        "allowances");
+  note(std::pair(from.most_leaving, from.most_ahead) == std::pair(to.most_leaving, to.most_ahead),
+       "bytes that wait to leave, or were brought back ahead");
   note(from.recompute_collectives == to.recompute_collectives, "recomputed collectives");
   note(from.notes == to.notes, "notes");
   return others;

@@ -170,6 +170,8 @@ std::string limits(const Plan& plan) {
   add("in flight", plan.limits.in_flight);
   add("reloaded ahead", plan.limits.ahead);
   add("smallest buffer", plan.limits.min_size);
+  if (plan.most_leaving) add("waiting to leave", plan.most_leaving);
+  if (plan.most_ahead) add("back ahead of use", plan.most_ahead);
   return "limits\n" + in_columns(table, {}, 2);
 }
 

@@ -12,6 +12,7 @@ Plan without_windows(Plan plan) {
     chunk.forward_allowance.clear();
     chunk.backward_allowance.clear();
   }
+  plan.most_leaving = plan.most_ahead = std::nullopt;
   plan.limits.in_flight = plan.limits.ahead = Bytes(0);
   return plan;
 }

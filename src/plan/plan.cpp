@@ -84,6 +84,8 @@ template <typename Fields, MaybeConst<Plan> Value>
 void describe(Fields& fields, Value& plan) {
   fields("structure", plan.structure);
   fields("limits", plan.limits);
+  fields("most_leaving", plan.most_leaving);
+  fields("most_ahead", plan.most_ahead);
   fields("budget", plan.budget);
   fields("predicted_step_ns", plan.predicted_step_ns);
   fields("predicted_peak", plan.predicted_peak);

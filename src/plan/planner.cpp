@@ -28,6 +28,9 @@ bool offloads(const Plan& plan) {
   });
 }
 
+/// Of what was measured: that much slower a link must be borne by limits that are not for memory.
+constexpr double kSlowLink = 0.9;
+
 void require_usable(const Profile& profile, const PlannerOptions& options) {
   if ((profile.link.out <= 0) != (profile.link.back <= 0)) {
     throw InvalidArgument("plan",
@@ -57,6 +60,7 @@ class Planning {
       : profile_(profile),
         options_(options),
         wary_(with_slower_link(profile, 1 - options.link_margin)),
+        slow_(with_slower_link(profile, kSlowLink)),
         rules_(translate(options.rules, shape_of(profile))),
         search_(wary_, rules_, options),
         simulator_(profile, search_.evaluator().schedule(), options.shard),
@@ -126,10 +130,20 @@ class Planning {
     return {smallest.choice, std::move(evaluated)};
   }
 
+  /// Also where links are slower than measured, as windows of rules are set.
+  void limit_lingering(Plan& plan) {
+    if (has_equal() || plan.limits.in_flight || plan.limits.ahead) return;
+    const std::int64_t free_ns = simulator_.run(plan).step_ns;
+    Simulator(slow_, simulator_.schedule(), options_.shard).limit_lingering(plan);
+    if (simulator_.run(plan).step_ns <= free_ns) return;
+    plan.most_leaving = plan.most_ahead = std::nullopt;
+  }
+
   [[nodiscard]] PlannedStep result(const Found& found, std::int64_t budget, std::int64_t bound) {
-    const Simulation simulation = simulator_.run(found.evaluated.plan);
     PlannedStep step;
     step.plan = found.evaluated.plan;
+    limit_lingering(step.plan);
+    const Simulation simulation = simulator_.run(step.plan);
     step.base_ns = base_.step_ns;
     step.base_peak = base_.peak;
     step.step_ns = simulation.step_ns;
@@ -157,6 +171,7 @@ class Planning {
   const Profile& profile_;
   const PlannerOptions& options_;
   Profile wary_;
+  Profile slow_;
   Rules rules_;
   Search search_;
   std::optional<Found> smallest_;  // With sharding.

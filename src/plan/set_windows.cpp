@@ -117,7 +117,10 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
     const std::optional<double> slowdown = plan.limits.slowdown;
     const Profile assumed = slowdown ? profile : with_slower_link(profile, kLinkShare);
     const Simulator simulator(assumed, schedule);
-    if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) return;
+    if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) {
+      simulator.limit_lingering(plan);
+      return;
+    }
   }
   plan.limits.in_flight = windows.in_flight;
   plan.limits.ahead = windows.ahead;

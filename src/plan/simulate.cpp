@@ -22,6 +22,8 @@ StepLimits limits_of(const Plan& plan, const Limits& windows) {
   limits.in_flight = pick(plan.limits.in_flight, windows.in_flight, kDefaultWindow);
   limits.ahead = pick(plan.limits.ahead, windows.ahead, kDefaultWindow);
   limits.host = pick(plan.limits.host, windows.host, all);
+  if (plan.most_leaving) limits.most_leaving = pick(plan.most_leaving, std::nullopt, all);
+  if (plan.most_ahead) limits.most_ahead = pick(plan.most_ahead, std::nullopt, all);
   limits.parts_in_flight = limits.in_flight;
   limits.gathers_ahead = limits.ahead;
   return limits;

@@ -74,6 +74,9 @@ struct StepLimits {
   std::int64_t ahead = 0;
   std::int64_t host = 0;
   bool windows = true;  ///< False: only the listener says how much may be there.
+  /// As Plan has them, besides allowances.
+  std::optional<std::int64_t> most_leaving = {};
+  std::optional<std::int64_t> most_ahead = {};
   /// The same for what is sharded, whatever allowances there are.
   std::int64_t parts_in_flight = 0;
   std::int64_t gathers_ahead = 0;

@@ -129,8 +129,12 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
   while (!reloads_.empty()) {
     const ItemRef next = reloads_.front();
     const std::int64_t bytes = item(next).bytes;
-    const bool fits = most ? ledger_ + bytes <= *most
-                           : ahead_bytes_ == 0 || ahead_bytes_ + bytes <= limits_.ahead;
+    const auto within = [&](std::int64_t limit) {
+      return ahead_bytes_ == 0 || ahead_bytes_ + bytes <= limit;
+    };
+    const bool fits =
+        most ? ledger_ + bytes <= *most && (!limits_.most_ahead || within(*limits_.most_ahead))
+             : within(limits_.ahead);
     if (!fits) break;
     reloads_.pop_front();
     ItemState& now = state(next);

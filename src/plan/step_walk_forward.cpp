@@ -28,6 +28,7 @@ void StepWalk::save(int site) {
     most = static_cast<std::int64_t>(chunk_of(now_).plan->forward_allowance[place(site)].count());
   }
   while (most && ledger_ > *most && window_bytes_ > 0) release_oldest();
+  while (limits_.most_leaving && window_bytes_ > *limits_.most_leaving) release_oldest();
 }
 
 void StepWalk::start_offload(ItemRef what) {

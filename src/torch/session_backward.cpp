@@ -174,7 +174,8 @@ std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass
   // A graph that is kept for a second backward asks more often than was recorded.
   const std::size_t allowance =
       allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
-  return reload_window_.next_within(Bytes(allowance - std::min(allowance, on_device_)));
+  const Bytes room(allowance - std::min(allowance, on_device_));
+  return plan_->most_ahead ? reload_window_.next_of(room) : reload_window_.next_within(room);
 }
 
 void SessionCore::reload_ahead(const Pass& pass) {

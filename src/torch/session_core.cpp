@@ -370,6 +370,7 @@ void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
     if (!oldest) return make_room(pass, allowed);
     release_popped(oldest->lock());
   }
+  if (plan_->most_leaving) release_overdue();
 }
 
 void SessionCore::release_popped(const BufferRef& buffer) {

@@ -239,15 +239,17 @@ void SessionCore::adopt_plan(Plan plan) {
 }
 
 void SessionCore::lay_out() {
-  out_window_.set_limit(plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow)));
-  reload_window_.set_limit(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow)));
+  const Bytes window = plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow));
+  out_window_.set_limit(plan_->most_leaving.value_or(window));
+  reload_window_.set_limit(
+      plan_->most_ahead.value_or(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow))));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
     if (profile_ != nullptr) layout->proof_bytes = proof_bytes(*profile_, chunk);
     layouts_[chunk.chunk] = layout;
   }
-  sharding_.window.set_limit(out_window_.limit());
+  sharding_.window.set_limit(window);
   sharding_.digest = shard_digest(*plan_);
 }
 

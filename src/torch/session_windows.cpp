@@ -35,6 +35,7 @@ void SessionCore::fit_windows() {
     chunk.forward_allowance.clear();
     chunk.backward_allowance.clear();
   }
+  plan.most_leaving = plan.most_ahead = std::nullopt;
   plan.limits.in_flight = plan.limits.ahead = std::nullopt;
   if (++fitting_.fits <= kMostFits) {
     try {

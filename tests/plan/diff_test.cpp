@@ -54,6 +54,8 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
       [](Plan& each) { each.chunks[0].need_order.pop_back(); },
       [](Plan& each) { each.chunks[0].forward_allowance = {Bytes(1)}; },
       [](Plan& each) { each.chunks[0].backward_allowance = {Bytes(1)}; },
+      [](Plan& each) { each.most_leaving = Bytes(1); },
+      [](Plan& each) { each.most_ahead = Bytes(1); },
       [](Plan& each) { each.chunks[0].chunk = 1; },
       [](Plan& each) { each.chunks.clear(); },
   };

@@ -38,6 +38,8 @@ Plan small_plan() {
                      ActionKind::kOffload,
                      "rule 2 (r.toml:7)"};
   plan.recompute_collectives = true;
+  plan.most_leaving = Bytes(11);
+  plan.most_ahead = Bytes(12);
   ChunkPlan& chunk = plan.chunks.emplace_back();
   chunk.decisions = {keep, offload, recompute};
   chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}};

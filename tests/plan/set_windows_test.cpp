@@ -83,6 +83,42 @@ TEST(SetWindows, ReachesWhatThePlanCanOnEveryStageOfAPipelineAtNoCost) {
   }
 }
 
+/// Bytes on the device, over the time of the step.
+double mean_bytes(const Simulation& simulation) {
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < simulation.memory.size(); ++i) {
+    const MemoryPoint& point = simulation.memory[i];
+    sum += static_cast<double>(point.bytes) *
+           static_cast<double>(simulation.memory[i + 1].ns - point.ns);
+  }
+  return sum / static_cast<double>(simulation.step_ns);
+}
+
+TEST(SetWindows, LetLessLingerWhereThatCostsNoTime) {
+  Profile profile = llama_profile(4);
+  for (int stage = 0; stage < 4; ++stage) {
+    SCOPED_TRACE(stage);
+    SimulateOptions options;
+    options.schedule = one_forward_one_backward(stage, 16);
+    options.trace = true;
+    Plan plan = offloading(profile, R"("core_attn", "attn_proj")");
+    set_windows(profile, plan, options.schedule);
+    ASSERT_TRUE(plan.most_leaving);
+    ASSERT_TRUE(plan.most_ahead);
+    Plan free = plan;
+    free.most_leaving = free.most_ahead = std::nullopt;
+    const Simulation found = simulate(profile, plan, options);
+    const Simulation lingering = simulate(profile, free, options);
+    EXPECT_EQ(found.peak, lingering.peak);
+    EXPECT_LE(found.step_ns, lingering.step_ns + lingering.step_ns / 1000);
+    EXPECT_LT(mean_bytes(found), mean_bytes(lingering));
+    Profile slow = profile;
+    slow_down(slow.link, 0.9);
+    const std::int64_t slow_ns = simulate(slow, free, options).step_ns;
+    EXPECT_LE(simulate(slow, plan, options).step_ns, slow_ns + slow_ns / 1000);
+  }
+}
+
 TEST(SetWindows, ReachesItInOnePassOfAllLayers) {
   const Profile profile = llama_profile(16);
   for (const char* modules : {R"("core_attn")", R"("attn_norm", "core_attn", "attn_proj")"}) {

@@ -76,6 +76,19 @@ TEST(Allowances, AsLargeAsEverythingMoveNothing) {
   EXPECT_EQ(report.stayed.bytes, report.saved_peak_without) << report;
 }
 
+TEST(Allowances, GoWithLimitsOnWhatLingers) {
+  const Recorded recorded = record(plain_step);
+  Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
+  plan.most_leaving = 0_B;
+  plan.most_ahead = 0_B;
+  Session session(carrying_out(plan));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.bytes_out, report.saved_peak_without) << report;
+  EXPECT_LE(report.saved_peak_with, recorded.largest + recorded.largest) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
 TEST(Allowances, OfEachPlaceApplyThere) {
   const Recorded recorded = record(plain_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);

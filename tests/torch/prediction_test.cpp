@@ -99,6 +99,10 @@ class Comparison {
         const Plan limited = within(plan, budget);
         EXPECT_TRUE(!options_.schedule.empty() || predicted(limited).peak <= budget) << rules;
         compare(limited, rules, slack);
+        Plan sooner = limited;
+        sooner.most_leaving = Bytes(random() % 64'000);
+        sooner.most_ahead = Bytes(random() % 64'000);
+        compare(sooner, rules + " with little that lingers", slack);
       }
     }
     EXPECT_GT(moved_, 0);

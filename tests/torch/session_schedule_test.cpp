@@ -168,6 +168,8 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
     const Bytes most = compare(plan, rules);
     set_allowances(profile, Bytes(most.count() * 3 / 4), plan, options.schedule);
     (void)compare(plan, rules + " with allowances");
+    plan.most_leaving = plan.most_ahead = 24_KiB;
+    (void)compare(plan, rules + " with little that lingers");
   }
 }
 

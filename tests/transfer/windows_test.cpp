@@ -72,6 +72,16 @@ TEST(ReloadWindow, GivesWhatFitsTheRoomOfACallerWhoCountsHimself) {
   EXPECT_EQ(window.ahead(), 2_KiB);
 }
 
+TEST(ReloadWindow, GivesWhatFitsTheRoomAndItsLimit) {
+  ReloadWindow<std::string> window(6_KiB);
+  for (const char* name : {"a", "b", "c"}) window.append(name, 4_KiB);
+  EXPECT_FALSE(window.next_of(3_KiB));
+  EXPECT_EQ(window.next_of(4_KiB), "a");
+  EXPECT_FALSE(window.next_of(1_GiB));
+  window.finished(4_KiB);
+  EXPECT_EQ(window.next_of(1_GiB), "b");
+}
+
 TEST(ReloadWindow, RunsAheadByItsLimit) {
   ReloadWindow<std::string> window(10_KiB);
   for (const char* name : {"a", "b", "c"}) window.append(name, 5_KiB);

@@ -113,6 +113,11 @@ struct ChunkPlan {
 struct Plan {
   std::string structure;  ///< structure_digest() of the profile it was made for.
   Limits limits;
+  /// Besides allowances: the most bytes of offloaded buffers that may wait on the device to be
+  /// released, and the most that may be reloaded ahead. What stands there for longer than its copy
+  /// takes makes others be allocated around it, and leaves holes. Empty: allowances alone decide.
+  std::optional<Bytes> most_leaving;
+  std::optional<Bytes> most_ahead;
   /// What the planner was asked to stay within: bytes of a step above what is allocated before it.
   std::optional<Bytes> budget;
   std::optional<std::int64_t> predicted_step_ns;

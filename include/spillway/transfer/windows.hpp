@@ -100,7 +100,13 @@ class ReloadWindow {
     return item;
   }
 
-  /// The same if it has at most `room` bytes, whatever the limit: for a caller that counts himself.
+  /// The same if it has at most `room` bytes besides.
+  [[nodiscard]] std::optional<Item> next_of(Bytes room) {
+    if (waiting_.empty() || waiting_.front().second > room) return std::nullopt;
+    return next();
+  }
+
+  /// The same, whatever the limit: for a caller that counts himself.
   [[nodiscard]] std::optional<Item> next_within(Bytes room) {
     if (waiting_.empty() || waiting_.front().second > room) return std::nullopt;
     Item item = std::move(waiting_.front().first);
