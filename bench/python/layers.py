@@ -78,18 +78,13 @@ class Row:
 # As examples/rules/norms-and-activations.toml.
 CHEAP = """
 [[rule]]
-made_in_module = ["attn_norm", "mlp_norm"]
-producer = "aten::rsqrt"
-action = "keep"
-
-[[rule]]
-made_in_module = ["attn_norm", "mlp_norm", "act"]
+made_in = ["*norm", "*.self_attn."]
+producer = ["aten::clone", "aten::_to_copy"]
 action = "recompute"
 second = "offload"
 
 [[rule]]
-made_in = "*.self_attn."
-producer = ["aten::clone", "aten::_to_copy"]
+made_in_module = ["attn_norm", "mlp_norm", "act"]
 action = "recompute"
 second = "offload"
 """
