@@ -1,6 +1,7 @@
 #include "later_passes.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -80,7 +81,7 @@ std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const std::vect
 }
 
 std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
-                              const std::vector<RecordedPass>& passes) {
+                              const std::vector<RecordedPass>& passes, Bytes budget) {
   std::map<int, const ChunkProfile*> chunks;
   std::map<int, KeptBytes> kept;
   for (const ChunkProfile& chunk : profile.chunks) {
@@ -92,6 +93,8 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
   options.schedule = schedule;
   options.trace = true;
   const Simulation simulation = simulate(profile, make_plan(profile, Rules{}), options);
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const auto limit = static_cast<std::int64_t>(std::min(budget.count(), kMost));
   std::int64_t most = 0;
   std::size_t point = 0;
   std::int64_t in_flight = 0;  // Of passes between their forward and their backward.
@@ -108,7 +111,8 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
     const int end = step.backward ? static_cast<int>(others.size()) : own.backward_begins();
     for (int moment = first; moment < end; ++moment, ++point) {
       const std::int64_t actual = others[place(moment)] + own.at(moment) + in_flight;
-      most = std::max(most, actual - simulation.memory.at(point).bytes);
+      const std::int64_t above = actual - simulation.memory.at(point).bytes;
+      most = std::max(most, std::min(above, actual - limit));
     }
     if (!step.backward) in_flight += own.between();
   }

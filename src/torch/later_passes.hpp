@@ -23,9 +23,10 @@ struct RecordedPass {
                                                     Bytes granularity);
 
 /// A profile has one or two passes of each chunk; others may differ. The most by which a recorded
-/// pass exceeds that estimate: so much of a budget is not the planner's. 0 for a profile without a
-/// timeline.
+/// pass exceeds that estimate where it would exceed `budget` if everything were kept: so much of it
+/// is not the planner's. A plan that has more somewhere than if everything were kept, for a replay,
+/// may still exceed it. 0 for a profile without a timeline.
 [[nodiscard]] std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
-                                            const std::vector<RecordedPass>& passes);
+                                            const std::vector<RecordedPass>& passes, Bytes budget);
 
 }  // namespace spillway

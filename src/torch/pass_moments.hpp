@@ -33,7 +33,11 @@ struct PassMoments {
   bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
 };
 
-/// The moments with the bytes that are the pass's own: without those that others had left, or had
+/// The moments; what came and went between the last of them and the end is with the last, so that
+/// the end has what was left.
+[[nodiscard]] std::vector<Moment> recorded_moments(const PassMoments& pass);
+
+/// The same with the bytes that are the pass's own: without those that others had left, or had
 /// in flight, when its forward or its backward began.
 [[nodiscard]] std::vector<Moment> own_moments(const PassMoments& pass);
 

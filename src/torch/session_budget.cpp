@@ -159,7 +159,7 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
   for (const auto& pass : passes_) {
     const bool there = pass->moments->backward && pass->moments->in_order;
     if (!there || recorded_schedule_.size() <= 2) continue;
-    recorded_passes_.push_back({pass->key.chunk, pass->number, pass->moments->list});
+    recorded_passes_.push_back({pass->key.chunk, pass->number, recorded_moments(*pass->moments)});
   }
   schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   kept_plans_.clear();

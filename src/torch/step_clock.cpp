@@ -134,8 +134,21 @@ void StepClock::end_of(PassMoments& pass) {
   pass.list.push_back({MomentKind::kEnd, -1, 0, pass.tail_bytes.value_or(before)});
 }
 
+std::vector<Moment> recorded_moments(const PassMoments& pass) {
+  std::vector<Moment> list = pass.list;
+  if (!pass.after || list.size() < 2 || list.back().kind != MomentKind::kEnd) return list;
+  Moment& end = list.back();
+  Moment& last = list[list.size() - 2];
+  const std::int64_t left = pass.before_backward + *pass.after;
+  const bool backward = last.kind == MomentKind::kUnpack || last.kind == MomentKind::kDrop;
+  if (!backward || end.other_bytes <= left) return list;
+  last.other_bytes = std::max(last.other_bytes, end.other_bytes);
+  end.other_bytes = left;
+  return list;
+}
+
 std::vector<Moment> own_moments(const PassMoments& pass) {
-  std::vector<Moment> own = pass.list;
+  std::vector<Moment> own = recorded_moments(pass);
   std::int64_t base = pass.before_forward.value_or(0);
   for (Moment& moment : own) {
     if (moment.kind == MomentKind::kBackwardBegins) base = pass.before_backward;
