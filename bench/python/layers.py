@@ -78,8 +78,8 @@ class Row:
 # As examples/rules/norms-and-activations.toml.
 CHEAP = """
 [[rule]]
-made_in = ["*norm", "*.self_attn."]
-producer = ["aten::clone", "aten::_to_copy"]
+made_in = "*.self_attn."
+producer = "aten::clone"
 action = "recompute"
 second = "offload"
 

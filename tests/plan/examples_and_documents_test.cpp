@@ -40,7 +40,8 @@ std::vector<testing::ModelSize> models_for(const std::filesystem::path& path) {
   };
   if (named("experts")) return {{.naming = Naming::kMixtral}, {.naming = Naming::kQwenExperts}};
   if (named("dropout")) return {{.naming = Naming::kGpt2, .dropout = true}};
-  return {{.casting_norms = true}, {.naming = Naming::kLlama, .casting_norms = true}};
+  return {{.casting_norms = true, .copies = true},
+          {.naming = Naming::kLlama, .casting_norms = true, .copies = true}};
 }
 
 Bytes kept(const Plan& plan) {

@@ -350,7 +350,9 @@ class Model {
     for (const ValueRef& each : qkv) recorder_.save(each, op, in(names_.core));
     recorder_.save(output, op, in(names_.core));
     recorder_.save(log_sum, op, in(names_.core));
-    return recorder_.linear(output, in(names_.proj), size_.hidden);
+    if (!size_.copies) return recorder_.linear(output, in(names_.proj), size_.hidden);
+    const ValueRef copy = recorder_.make("aten::clone", in(names_.core), {output}, output->sizes);
+    return recorder_.linear(copy, in(names_.proj), size_.hidden);
   }
 
   [[nodiscard]] ValueRef mlp(const ValueRef& input) {

@@ -24,6 +24,7 @@ struct ModelSize {
   /// stream is not saved. Without: fused norms, which save it.
   bool casting_norms = false;
   bool dropout = false;  ///< After attention and after the MLP.
+  bool copies = false;   ///< Attention's output is copied to another layout before its projection.
 };
 
 /// One chunk, bf16, with its graph of values. Small buffers and weights are fixed, as a recorder
