@@ -85,7 +85,7 @@ BudgetOutcome BudgetBench::run_by_plan(const BudgetRow& row) {
   PlannerOptions planner;
   outcome.budget = planner.budget = app::resolve(row.budget, whole);
   outcome.planned = plan_for_budget(*profile_, planner);
-  // No more than it takes: making host memory ready in the background disturbs steps.
+  // No more than it takes, so that none is made ready beside timed steps.
   SessionOptions options =
       session_options(simulate(*profile_, outcome.planned.plan).bytes_out + kWindow);
   options.plan = outcome.planned.plan;

@@ -46,8 +46,8 @@ struct Row {
   std::string rules;  // TOML.
   std::optional<Wanted> wanted;
   std::optional<double> most_memory = std::nullopt;  // GiB wanted at most.
-  // Host memory that is made ready at once. No more than it takes: it is done in the background,
-  // and disturbs steps.
+  // Host memory that is made ready at once, in the background. No more than it takes, so that none
+  // is made ready beside timed steps.
   Bytes prepare = {};
 };
 

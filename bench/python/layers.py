@@ -71,7 +71,7 @@ class Row:
     at_most: float | None = None
     most_memory: float | None = None  # GiB
     budget: str | None = None
-    # Host memory that is made ready at once, on CUDA. No more than it takes: it is done in the background, and disturbs steps.
+    # Host memory that is made ready at once, on CUDA. No more than it takes, so that none is made ready beside timed steps.
     prepare: str = "0"
 
 

@@ -28,9 +28,6 @@ bool offloads(const Plan& plan) {
   });
 }
 
-/// Of what was measured: that much slower a link must be borne by limits that are not for memory.
-constexpr double kSlowLink = 0.9;
-
 void require_usable(const Profile& profile, const PlannerOptions& options) {
   if ((profile.link.out <= 0) != (profile.link.back <= 0)) {
     throw InvalidArgument("plan",
@@ -130,7 +127,7 @@ class Planning {
     return {smallest.choice, std::move(evaluated)};
   }
 
-  /// Also where links are slower than measured, as windows of rules are set.
+  /// As set_windows() does for rules, and at no cost with the link as it was measured.
   void limit_lingering(Plan& plan) {
     if (has_equal() || plan.limits.in_flight || plan.limits.ahead) return;
     const std::int64_t free_ns = simulator_.run(plan).step_ns;

@@ -12,8 +12,6 @@ namespace {
 
 /// The largest window that is set; larger ones are asked for by limits.
 constexpr Bytes kLargest{1ULL << 30U};
-/// Copies may be so much slower than the profile says and must still cost nothing.
-constexpr double kLinkShare = 0.9;
 /// Of the step: less is not worth memory.
 constexpr double kSameTime = 0.002;
 /// Of what lies between the least that the plan can reach and what windows of a layer hold: where
@@ -115,7 +113,7 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {
     const std::optional<double> slowdown = plan.limits.slowdown;
-    const Profile assumed = slowdown ? profile : with_slower_link(profile, kLinkShare);
+    const Profile assumed = slowdown ? profile : with_slower_link(profile, kSlowLink);
     const Simulator simulator(assumed, schedule);
     if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) {
       simulator.limit_lingering(plan);

@@ -5,6 +5,9 @@
 
 namespace spillway {
 
+/// Of what was measured: what costs no time must cost none with a link that is slower by this.
+inline constexpr double kSlowLink = 0.9;
+
 /// The profile with all speeds of its link times `share`.
 inline Profile with_slower_link(Profile profile, double share) {
   LinkSpeed& link = profile.link;
