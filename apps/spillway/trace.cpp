@@ -42,7 +42,10 @@ void print(const Simulation& simulation) {
                              simulation.waits.in_place_ns + simulation.waits.gather_ns;
   line("step", milliseconds(simulation.step_ns));
   line("of it", milliseconds(simulation.replay_ns) + " repeat operators, " + milliseconds(waits) +
-                    " wait for copies");
+                    " wait for copies" +
+                    (simulation.slowed_ns > 0 ? ", " + milliseconds(simulation.slowed_ns) +
+                                                    " are operators that took longer beside them"
+                                              : ""));
   const PeakPlace& place = simulation.peak_place;
   line("device memory", to_string(simulation.peak) + " at most, in " +
                             (place.pass.backward ? "backward" : "forward") +

@@ -8,6 +8,7 @@
 #include "plan/fold.hpp"
 #include "spillway/core/columns.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/module_words.hpp"
 
 namespace spillway {
@@ -207,10 +208,17 @@ std::string prediction(const Plan& plan) {
   return table.empty() ? "" : "\nplanned\n" + in_columns(table, {}, 2);
 }
 
+std::string slowing_of(const LinkSpeed& link) {
+  if (!link.slows_out || !link.slows_back) return "";
+  const auto percent = [](double share) { return with_decimals(100 * share, 1) + " %"; };
+  return "; copies slow operators down by " + percent(*link.slows_out) + " and " +
+         percent(*link.slows_back);
+}
+
 std::string link_of(const LinkSpeed& link) {
   if (link.out <= 0) return "link: none was measured, so a planner offloads nothing";
   return "link: out " + speed(link.out) + ", back " + speed(link.back) + ", both at once " +
-         speed(link.out_with_back) + " and " + speed(link.back_with_out);
+         speed(link.out_with_back) + " and " + speed(link.back_with_out) + slowing_of(link);
 }
 
 std::string recorded(const Profile& profile) {

@@ -1,7 +1,10 @@
 #include "plan/profile_check.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+
+#include "spillway/core/numbers.hpp"
 
 namespace spillway {
 namespace {
@@ -193,12 +196,22 @@ class ChunkCheck {
   const JsonSource& source_;
 };
 
+/// With more than that in both ways the planner's bound would not be one.
+void check_slowing(const std::optional<double>& share, const JsonPath& path,
+                   const JsonSource& source) {
+  if (!share || (*share >= 0 && *share <= 0.5)) return;
+  refuse(source, path, "a share from 0 to 0.5 wanted, found " + with_decimals(*share, 2));
+}
+
 }  // namespace
 
 void check_profile(const Profile& profile, const JsonSource& source) {
   const JsonPath root;
   check_count(profile.layers, JsonPath(root, "layers"), source);
   check_count(profile.pipeline_rank, JsonPath(root, "pipeline_rank"), source);
+  const JsonPath link(root, "link");
+  check_slowing(profile.link.slows_out, JsonPath(link, "slows_out"), source);
+  check_slowing(profile.link.slows_back, JsonPath(link, "slows_back"), source);
   const JsonPath chunks(root, "chunks");
   std::set<int> numbers;
   for (std::size_t i = 0; i < profile.chunks.size(); ++i) {

@@ -162,6 +162,8 @@ void describe(Fields& fields, Value& link) {
   fields("back", link.back);
   fields("out_with_back", link.out_with_back);
   fields("back_with_out", link.back_with_out);
+  fields("slows_out", link.slows_out);
+  fields("slows_back", link.slows_back);
 }
 
 template <typename Fields, MaybeConst<Profile> Value>
@@ -178,7 +180,8 @@ void describe(Fields& fields, Value& profile) {
 
 std::string to_json(const Profile& profile) {
   const LinkSpeed& link = profile.link;
-  for (const double speed : {link.out, link.back, link.out_with_back, link.back_with_out}) {
+  for (const double speed : {link.out, link.back, link.out_with_back, link.back_with_out,
+                             link.slows_out.value_or(0), link.slows_back.value_or(0)}) {
     if (!std::isfinite(speed)) {
       throw InvalidArgument("profile",
                             "a link speed is not a finite number; measure the link again");

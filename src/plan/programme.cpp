@@ -38,8 +38,12 @@ Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
                      const ProgrammeOptions& options)
     : spaces_(spaces),
       slots_(slots),
-      link_{link.out * options.link, link.back * options.link, link.out_with_back * options.link,
-            link.back_with_out * options.link},
+      link_{link.out * options.link,
+            link.back * options.link,
+            link.out_with_back * options.link,
+            link.back_with_out * options.link,
+            link.slows_out,
+            link.slows_back},
       options_(options),
       events_(place(slots.count()) + 1) {
   if (options.budget) {
@@ -208,11 +212,11 @@ void Programme::add_replay(const Pass& pass, std::size_t call) {
 }
 
 void Programme::add_slot(int slot, State& state) {
-  add_time(slot, state);
   const SlotEvents& events = events_[place(slot)];
   const double cost = optimistic() ? 0 : kSecond / 1e3;
   const int out = linear_.add_column(0, slot > last_out_ ? 0 : kUnbounded, cost);
   const int back = slot < first_back_ ? -1 : linear_.add_column(0, kUnbounded);
+  add_time(slot, state, out, back);
   add_link(slot, out, back);
 
   const int pool = linear_.add_column(0, kUnbounded);
@@ -254,14 +258,32 @@ void Programme::add_host(int slot, State& state, int out, int back) {
   state.host = host;
 }
 
-void Programme::add_time(int slot, State& state) {
+/// Of the time of a copy compute loses slows / (1 + slows), and of that of two at once the same of
+/// their sum: at least so much of each, even if the device stands still for a part of it, which
+/// takes longer.
+Programme::Terms Programme::slowing(int out, int back) const {
+  const double slows_out = link_.slows_out.value_or(0);
+  const double slows_back = link_.slows_back.value_or(0);
+  const double times = 1 + slows_out + slows_back;
+  Terms terms;
+  if (slows_out > 0 && link_.out > 0) terms.push_back({out, -slows_out / times / rate(link_.out)});
+  if (back >= 0 && slows_back > 0 && link_.back > 0) {
+    terms.push_back({back, -slows_back / times / rate(link_.back)});
+  }
+  return terms;
+}
+
+void Programme::add_time(int slot, State& state, int out, int back) {
   const SlotEvents& events = events_[place(slot)];
   const double compute = milliseconds(slots_[slot].ns);
   const double second = optimistic() ? 0 : kSecond;
   const int duration = linear_.add_column(compute, kUnbounded, options_.budget ? 1.0 : second);
   durations_.push_back(duration);
-  if (events.replays.empty() && events.may_come_ahead.empty() && state.early < 0) return;
-  Terms terms = {{duration, 1}};
+  Terms terms = slowing(out, back);
+  if (terms.empty() && events.replays.empty() && events.may_come_ahead.empty() && state.early < 0) {
+    return;
+  }
+  terms.push_back({duration, 1});
   for (const auto& term : events.replays) terms.push_back({term.column, -term.factor});
   if (state.early >= 0) terms.push_back({state.early, 1});
   state.early = -1;

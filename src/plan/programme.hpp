@@ -89,7 +89,8 @@ class Programme {
   void add_anchor(const Pass& pass, std::size_t id);
   void add_replay(const Pass& pass, std::size_t call);
   void add_slot(int slot, State& state);
-  void add_time(int slot, State& state);
+  void add_time(int slot, State& state, int out, int back);
+  [[nodiscard]] Terms slowing(int out, int back) const;
   void add_host(int slot, State& state, int out, int back);
   void add_link(int slot, int out, int back);
   void add_memory(int slot, State& state, int out, int back);

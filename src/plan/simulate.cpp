@@ -29,19 +29,19 @@ StepLimits limits_of(const Plan& plan, const Limits& windows) {
   return limits;
 }
 
-void require_made_for(const Plan& plan, const Profile& profile) {
-  if (made_for(plan, profile)) return;
-  throw InvalidArgument("simulate",
-                        "the plan was made for another structure than the profile's; make it anew "
-                        "with `spillway plan`");
-}
-
 bool offloads(const std::vector<PlannedChunk>& chunks) {
   return std::any_of(chunks.begin(), chunks.end(),
                      [](const PlannedChunk& chunk) { return !chunk.reload_order.empty(); });
 }
 
 }  // namespace
+
+void require_made_for(const Plan& plan, const Profile& profile) {
+  if (made_for(plan, profile)) return;
+  throw InvalidArgument("simulate",
+                        "the plan was made for another structure than the profile's; make it anew "
+                        "with `spillway plan`");
+}
 
 Simulator::Simulator(const Profile& profile, PassSchedule schedule, const ShardModel& shard)
     : profile_(profile), schedule_(std::move(schedule)), shard_(shard) {
@@ -62,6 +62,29 @@ std::vector<PlannedChunk> Simulator::planned_chunks(const Plan& plan) const {
 }
 
 Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) const {
+  return run(plan, windows, trace, nullptr);
+}
+
+AloneTimes Simulator::times_alone(const Plan& plan, const Limits& windows) const {
+  AloneTimes alone;
+  for (const ChunkProfile& chunk : profile_.chunks) alone.emplace_back(chunk.timeline.size());
+  (void)run(plan, windows, /*trace=*/false, &alone);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const ChunkProfile& chunk = profile_.chunks[i];
+    const auto passes = std::count_if(schedule_.begin(), schedule_.end(), [&](const auto& step) {
+      return !step.backward && step.chunk == chunk.chunk;
+    });
+    for (std::size_t moment = 0; moment < alone[i].size(); ++moment) {
+      double& ns = alone[i][moment];
+      ns = passes > 0 ? ns / static_cast<double>(passes)
+                      : static_cast<double>(chunk.timeline[moment].compute_ns);
+    }
+  }
+  return alone;
+}
+
+Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
+                          AloneTimes* alone) const {
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
   const StepLimits limits = limits_of(plan, windows);
   StepWalk::Tails tails;
@@ -75,7 +98,7 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) c
     tails = step_before.tails();
     if (settled) break;
   }
-  TimedStep timed(chunks, schedule_, profile_.link, shard_, trace);
+  TimedStep timed(chunks, schedule_, profile_.link, shard_, trace, alone);
   StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
   walk.run();
   Simulation result = std::move(timed).take();

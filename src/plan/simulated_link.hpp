@@ -3,7 +3,7 @@
 ///
 /// Time is the caller's: that of the compute stream, which never goes back. So no copy that is
 /// asked for later can begin before the end of one that compute waits for, and lanes need to be
-/// looked at only when somebody waits.
+/// looked at only when somebody waits, or when copies slow compute down.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,13 @@ class SimulatedLink {
   /// Lets everything end.
   void finish();
 
+  /// When work that takes `ns` alone and begins now is over, with the copies beside it that are
+  /// handed over by now.
+  double compute(double now_ns, double ns);
+
+  /// The other way round: what takes `ns` with the copies beside it takes so long alone.
+  double alone(double now_ns, double ns);
+
   [[nodiscard]] const std::vector<Group>& groups(Direction direction) const {
     return lanes_[direction].groups;
   }
@@ -53,6 +60,7 @@ class SimulatedLink {
   struct Lane {
     double alone = 0;  // Bytes a nanosecond; 0: at once.
     double shared = 0;
+    double slows = 0;  // Compute, as LinkSpeed has it.
     std::vector<Group> groups;
     Group open;
     int members = 0;       // Of the open one.
@@ -61,7 +69,9 @@ class SimulatedLink {
   };
 
   void submit(Lane& lane);
-  void advance();
+  void advance(double limit_ns);
+  double catch_up(double now_ns);
+  [[nodiscard]] double slowing() const;
   [[nodiscard]] double start_of(const Lane& lane) const;
 
   Lane lanes_[2];

@@ -382,15 +382,35 @@ class Check {
   }
 
   void check_sums() {
-    std::int64_t sum = simulation_.replay_ns + simulation_.waits.release_ns +
-                       simulation_.waits.reload_ns + simulation_.waits.in_place_ns;
+    std::int64_t sum = simulation_.replay_ns + simulation_.slowed_ns +
+                       simulation_.waits.release_ns + simulation_.waits.reload_ns +
+                       simulation_.waits.in_place_ns;
     for (const CheckedPass& pass : passes_) {
       sum += pass.chunk->model->forward_ns + pass.chunk->model->backward_ns;
     }
-    if (std::abs(sum - simulation_.step_ns) > kRounding) {
+    // Each wait is rounded, and slowed operators do not end at whole nanoseconds.
+    const auto waits =
+        std::count_if(simulation_.spans.begin(), simulation_.spans.end(),
+                      [](const auto& span) { return span.work == SimulatedWork::kWait; });
+    const std::int64_t rounding = kRounding + (simulation_.slowed_ns > 0 ? waits : 0);
+    if (std::abs(sum - simulation_.step_ns) > rounding) {
       report("the step takes " + std::to_string(simulation_.step_ns) + " ns, its parts " +
              std::to_string(sum));
     }
+    const auto most = static_cast<double>(copied_ns(false)) * profile_.link.slows_out.value_or(0) +
+                      static_cast<double>(copied_ns(true)) * profile_.link.slows_back.value_or(0);
+    if (simulation_.slowed_ns < 0 ||
+        static_cast<double>(simulation_.slowed_ns) > most + kRounding) {
+      report("copies slow operators down by " + std::to_string(simulation_.slowed_ns) + " ns");
+    }
+  }
+
+  [[nodiscard]] std::int64_t copied_ns(bool back) const {
+    std::int64_t sum = 0;
+    for (const SimulatedTransfer& each : simulation_.transfers) {
+      sum += back ? each.back_end_ns - each.back_begin_ns : each.out_end_ns - each.out_begin_ns;
+    }
+    return sum;
   }
 
   const Simulation& simulation_;

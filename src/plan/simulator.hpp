@@ -10,6 +10,12 @@
 
 namespace spillway {
 
+/// Nanoseconds by the place of a chunk and a moment of it.
+using AloneTimes = std::vector<std::vector<double>>;
+
+/// Errors: InvalidArgument if the plan is of another structure than the profile.
+void require_made_for(const Plan& plan, const Profile& profile);
+
 class Simulator {
  public:
   /// Keeps a reference to the profile. An empty schedule: one_pass().
@@ -21,6 +27,10 @@ class Simulator {
   /// Errors: as replays_of().
   [[nodiscard]] Simulation run(const Plan& plan, const Limits& windows = {},
                                bool trace = false) const;
+
+  /// What the profile's moments would take without copies, if their times are those of passes
+  /// under the plan; by chunk and moment. Same precondition.
+  [[nodiscard]] AloneTimes times_alone(const Plan& plan, const Limits& windows = {}) const;
 
   /// As set_allowances(), with the same precondition.
   void set_allowances(Bytes budget, Plan& plan) const;
@@ -35,6 +45,7 @@ class Simulator {
 
  private:
   [[nodiscard]] std::vector<PlannedChunk> planned_chunks(const Plan& plan) const;
+  Simulation run(const Plan& plan, const Limits& windows, bool trace, AloneTimes* alone) const;
 
   const Profile& profile_;
   PassSchedule schedule_;

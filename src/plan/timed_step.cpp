@@ -14,8 +14,8 @@ std::int64_t whole(double ns) { return std::llround(ns); }
 }  // namespace
 
 TimedStep::TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-                     const LinkSpeed& link, const ShardModel& shard, bool trace)
-    : chunks_(chunks), link_(link), shard_(shard), trace_(trace) {
+                     const LinkSpeed& link, const ShardModel& shard, bool trace, AloneTimes* alone)
+    : chunks_(chunks), link_(link), shard_(shard), trace_(trace), alone_(alone) {
   for (const PassStep& step : schedule) {
     if (step.backward) continue;
     passes_.push_back(step);
@@ -29,7 +29,8 @@ TimedStep::TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule
 
 void TimedStep::computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) {
   const double begin = now_ns_;
-  now_ns_ += static_cast<double>(ns);
+  const double alone = go_on(static_cast<double>(ns));
+  if (alone_ != nullptr) (*alone_)[place_in(place.chunk)][place_in(place.moment)] += alone;
   hold(place, bytes);
   if (!trace_) return;
   result_.memory.push_back({whole(begin), bytes});
@@ -40,12 +41,23 @@ void TimedStep::computes(const StepPlace& place, std::int64_t ns, std::int64_t b
 
 void TimedStep::repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) {
   const double begin = now_ns_;
-  now_ns_ += static_cast<double>(job.ns);
+  (void)go_on(static_cast<double>(job.ns));
   result_.replay_ns += job.ns;
   hold(place, bytes);
   if (!trace_) return;
   result_.memory.push_back({whole(begin), bytes});
   span(SimulatedWork::kReplay, place, begin, job.buffer);
+}
+
+double TimedStep::go_on(double ns) {
+  if (alone_ == nullptr) {
+    const double begin = std::exchange(now_ns_, link_.compute(now_ns_, ns));
+    slowed_ns_ += now_ns_ - begin - ns;
+    return ns;
+  }
+  const double alone = link_.alone(now_ns_, ns);
+  now_ns_ += ns;
+  return alone;
 }
 
 void TimedStep::hold(const StepPlace& place, std::int64_t bytes) {
@@ -219,6 +231,7 @@ PeakPlace TimedStep::describe_peak() const {
 
 Simulation TimedStep::take() && {
   result_.step_ns = whole(now_ns_);
+  result_.slowed_ns = whole(slowed_ns_);
   result_.peak = Bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(most_bytes_, 0)));
   result_.peak_place = describe_peak();
   if (trace_) add_trace();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/simulated_link.hpp"
+#include "plan/simulator.hpp"
 #include "plan/step_walk.hpp"
 #include "spillway/plan/simulate.hpp"
 
@@ -13,9 +14,12 @@ namespace spillway {
 
 class TimedStep final : public StepListener {
  public:
-  /// Keeps references. `trace`: fill in spans and memory.
+  /// Keeps references. `trace`: fill in spans and memory. With `alone`, which has a number for each
+  /// moment, times are as they were measured, slowed by copies: what they would be without is added
+  /// to it, pass by pass.
   TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-            const LinkSpeed& link, const ShardModel& shard, bool trace);
+            const LinkSpeed& link, const ShardModel& shard, bool trace,
+            AloneTimes* alone = nullptr);
 
   void computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) override;
   void repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) override;
@@ -41,6 +45,8 @@ class TimedStep final : public StepListener {
   [[nodiscard]] Transfer& transfer_of(ItemRef what);
   [[nodiscard]] PassStep step_of(int pass, bool backward) const;
   void wait(const StepPlace& place, ItemRef what, double until, std::int64_t& total);
+  /// Computes. Gives how long that takes without copies.
+  double go_on(double ns);
   void hold(const StepPlace& place, std::int64_t bytes);
   void span(SimulatedWork work, const StepPlace& place, double begin, int buffer);
   void add_copies(SimulatedLink::Direction direction, const std::vector<int>& transfers);
@@ -53,7 +59,9 @@ class TimedStep final : public StepListener {
   SimulatedLink link_;
   ShardModel shard_;
   bool trace_;
+  AloneTimes* alone_;
   double now_ns_ = 0;
+  double slowed_ns_ = 0;
   std::int64_t most_bytes_ = 0;
   bool any_bytes_ = false;
   StepPlace peak_;

@@ -8,6 +8,7 @@
 #include "session_core.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/numbers.hpp"
+#include "spillway/plan/compute_times.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "timeline.hpp"
 
@@ -272,6 +273,7 @@ void SessionCore::read_times(bool wait) {
   budgeting_.timed_steps = 0;
   std::optional<Profile> fresh = with_times(*profile_, std::exchange(read_passes_, {}));
   if (!fresh) return;
+  if (plan_ != nullptr) *fresh = without_slowing(*fresh, *plan_, simulated_as_now());
   const double before = total_ns(*profile_);
   const double now = total_ns(*fresh);
   const bool slower_link = learn_link(*fresh);
@@ -285,14 +287,18 @@ void SessionCore::read_times(bool wait) {
   }
 }
 
+SimulateOptions SessionCore::simulated_as_now() const {
+  SimulateOptions options;
+  options.schedule = schedule_;
+  options.shard = shard_model();
+  return options;
+}
+
 bool SessionCore::learn_link(Profile& fresh) {
   if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
   const WaitTotals& waits = waits_.last();
   if (waits.step != budgeting_.timed_step || plan_ == nullptr) return false;
-  SimulateOptions options;
-  options.schedule = schedule_;
-  options.shard = shard_model();
-  const Simulation foreseen = simulate(fresh, *plan_, options);
+  const Simulation foreseen = simulate(fresh, *plan_, simulated_as_now());
   const auto step = static_cast<double>(foreseen.step_ns);
   const auto unforeseen = [](Nanoseconds found, std::int64_t expected_ns) {
     return static_cast<double>(found.count() - expected_ns);

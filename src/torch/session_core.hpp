@@ -21,6 +21,7 @@
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/limited_tier.hpp"
 #include "spillway/memory/slab.hpp"
+#include "spillway/plan/simulate.hpp"
 #include "spillway/torch/session.hpp"
 #include "spillway/transfer/engine.hpp"
 #include "spillway/transfer/windows.hpp"
@@ -262,6 +263,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool have_enough_times() const;
   /// Whether the timed step waited longer for copies than `fresh` explains; mends its link then.
   [[nodiscard]] bool learn_link(Profile& fresh);
+  [[nodiscard]] SimulateOptions simulated_as_now() const;
   /// Plans with less, if the last measured step had more than the budget.
   void keep_within_budget();
   void look_at_measured() const;

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "spillway/plan/compute_times.hpp"
+
 namespace spillway {
 namespace {
 
@@ -40,23 +42,6 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
   moments = std::move(kept);
 }
 
-void add_times(ChunkProfile& chunk) {
-  chunk.forward_ns = 0;
-  chunk.backward_ns = 0;
-  std::int64_t now = 0;
-  bool backward = false;
-  for (const Moment& moment : chunk.timeline) {
-    now += moment.compute_ns;
-    (backward ? chunk.backward_ns : chunk.forward_ns) += moment.compute_ns;
-    backward = backward || moment.kind == MomentKind::kBackwardBegins;
-    if (moment.kind == MomentKind::kCallBegins) {
-      chunk.operators[place(moment.index)].device_ns = -now;
-    } else if (moment.kind == MomentKind::kCallEnds) {
-      chunk.operators[place(moment.index)].device_ns += now;
-    }
-  }
-}
-
 void take_out_unsaved(Bytes granularity, ChunkProfile& chunk) {
   std::vector<int> call_ends(chunk.operators.size(), -1);
   std::vector<int> saved(chunk.buffers.size(), -1);
@@ -89,7 +74,7 @@ void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& 
   }
   keep_last_drops(moments, chunk);
   chunk.timeline = std::move(moments);
-  add_times(chunk);
+  add_up_times(chunk);
   take_out_unsaved(granularity, chunk);
 }
 
@@ -113,7 +98,7 @@ std::optional<Profile> with_times(const Profile& profile, const std::vector<Time
       if (found == times.end()) return std::nullopt;
       moment.compute_ns = found->second / count;
     }
-    add_times(chunk);
+    add_up_times(chunk);
   }
   return fresh;
 }

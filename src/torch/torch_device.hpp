@@ -49,8 +49,8 @@ class TorchDevice {
 
   /// Whether operators run on current_stream(), beside the calling thread.
   [[nodiscard]] virtual bool computes_beside() const = 0;
-  /// Queues some milliseconds of matrix products, where operators run beside the calling thread and
-  /// there is memory for them.
+  /// Queues some milliseconds of what layers do, matrix products and a pass over what each gives,
+  /// where operators run beside the calling thread and there is memory for them.
   virtual void keep_busy() = 0;
 
   /// A moment on current_stream(), or on `stream`, which it gave.

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -85,14 +86,17 @@ class CudaTorchDevice final : public TorchDevice {
   [[nodiscard]] bool computes_beside() const override { return true; }
   void keep_busy() override {
     constexpr int kSize = 4096;
-    constexpr int kProducts = 40;
+    constexpr int kProducts = 24;
     try {
       const at::NoGradGuard no_gradients;
       const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
       const auto options = at::TensorOptions().device(torch_device()).dtype(at::kBFloat16);
       const at::Tensor matrix = at::ones({kSize, kSize}, options);
       at::Tensor product = at::empty({kSize, kSize}, options);
-      for (int i = 0; i < kProducts; ++i) at::mm_out(product, matrix, matrix);
+      for (int i = 0; i < kProducts; ++i) {
+        at::mm_out(product, matrix, matrix);
+        at::add_out(product, product, matrix);
+      }
     } catch (const c10::Error&) {
       return;  // No memory, or only deterministic products wanted: it is not worth an error.
     }

@@ -62,6 +62,11 @@ TEST(ExplainedPlan, SaysWithTheProfileWhoMadeWhatAndHowFastItWas) {
   EXPECT_THAT(
       text, HasSubstr("recorded on NVIDIA H200, 2 layers in \"layers\"\nlink: out 55.3 GB/s, back "
                       "55.5 GB/s, both at once 50.8 GB/s and 50.8 GB/s\nchunk 0: forward "));
+  Profile slowed = profile;
+  slowed.link.slows_out = 0.007;
+  slowed.link.slows_back = 0.012;
+  EXPECT_THAT(explain(plan_by(profile, kRules), &slowed),
+              HasSubstr("50.8 GB/s; copies slow operators down by 0.7 % and 1.2 %\nchunk 0"));
   EXPECT_THAT(text, ContainsRegex("scope +saved by +made by +buffers"));
   EXPECT_THAT(text, ContainsRegex("layers\\.0\\.\\.1\\.mlp\\.act +aten::mul +aten::silu +2 +"));
   EXPECT_THAT(text, ContainsRegex("layers\\.0\\.\\.1\\.mlp\\.act +aten::mul +aten::mm +2 +"));

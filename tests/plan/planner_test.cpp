@@ -121,6 +121,27 @@ TEST(Planner, BearsALinkThatIsAsMuchSlowerAsTheMargin) {
   EXPECT_GT(waits(slower, bold), wary.base_ns / 200);
 }
 
+TEST(Planner, OffloadsLessWhereCopiesSlowOperatorsDown) {
+  Profile profile = testing::llama_profile(16);
+  const PlannedStep free = plan_for_budget(profile, within(12_GiB));
+  profile.link.slows_out = 0.007;
+  profile.link.slows_back = 0.0125;
+  const PlannedStep cheap = plan_for_budget(profile, within(12_GiB));
+  expect_consistent(profile, cheap, within(12_GiB));
+  profile.link.slows_out = profile.link.slows_back = 0.2;
+  const PlannedStep dear = plan_for_budget(profile, within(12_GiB));
+  expect_consistent(profile, dear, within(12_GiB));
+  EXPECT_GT(cheap.bound_ns, free.bound_ns);
+  EXPECT_GT(cheap.step_ns, free.step_ns);
+  EXPECT_LT(cheap.gap, 0.015);
+  EXPECT_LT(dear.gap, 0.015);
+  const auto out = [](const Profile& with, const PlannedStep& step) {
+    return simulate(with, step.plan).bytes_out.count();
+  };
+  EXPECT_LT(out(profile, dear), out(profile, free) / 4);
+  EXPECT_LT(simulate(profile, dear.plan).step_ns, simulate(profile, free.plan).step_ns);
+}
+
 TEST(Planner, RefusesAMarginThatLeavesNoLink) {
   PlannerOptions options = within(8_GiB);
   for (const double margin : {-0.1, 1.0}) {

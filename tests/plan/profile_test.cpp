@@ -94,6 +94,8 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
            {"\"first_layer\": 0", "\"first_layer\": 2000000",
             "chunks[0].first_layer: a number from 0 to 1000000 wanted, found 2000000"},
            {"\"out\":55300000000.0", "\"out\":null", "link.out: a number wanted, found null"},
+           {"\"out\":55300000000.0", "\"out\":55300000000.0, \"slows_back\": -0.02",
+            "link.slows_back: a share from 0 to 0.5 wanted, found -0.02"},
            {"\"device\": \"NVIDIA H200\"", "\"device\": [1]",
             "device: a text wanted, found a list"},
            {"\"usable\":true", "\"usable\":0",

@@ -154,6 +154,8 @@ Profile random_profile(std::mt19937_64& random) {
   Profile profile;
   profile.device = random_text(random);
   profile.link = {speed(random), 0, 1.0 / 3, 1e-300 * speed(random)};
+  if (below(random, 2) == 1) profile.link.slows_out = speed(random) / 2e12;
+  if (below(random, 2) == 1) profile.link.slows_back = speed(random) / 2e12;
   profile.layers = below(random, 99);
   profile.layer_scope = random_text(random);
   profile.pipeline_rank = below(random, 9);

@@ -107,6 +107,10 @@ Profile random_step_profile(std::mt19937_64& random) {
       if (one_in(random, 12)) buffer.let_go = -1;
     }
   }
+  if (one_in(random, 2)) {
+    profile.link.slows_out = static_cast<double>(random() % 40) / 100;
+    profile.link.slows_back = static_cast<double>(random() % 40) / 100;
+  }
   return profile;
 }
 

@@ -1,14 +1,17 @@
 #include "spillway/plan/simulate.hpp"
 
 #include <algorithm>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "graph_builder.hpp"
 #include "plan_queries.hpp"
+#include "random_step.hpp"
 #include "recompute_queries.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/plan/compute_times.hpp"
 #include "synthetic_profile.hpp"
 #include "synthetic_timeline.hpp"
 
@@ -68,6 +71,59 @@ TEST(Simulate, HidesCopiesThatTheLinkKeepsUpWith) {
   EXPECT_EQ(simulation.peak, Bytes(4 * kSize));
   EXPECT_EQ(simulation.bytes_out, simulation.bytes_back);
   EXPECT_EQ(simulation.host_peak, simulation.bytes_out);
+}
+
+TEST(Simulate, TakesLongerBesideCopiesThatSlowComputeDown) {
+  Profile profile = row_of_calls(10, 1);
+  profile.link.slows_out = 0.02;
+  profile.link.slows_back = 0.05;
+  const Plan plan = plan_by(profile, kOffload);
+  const Simulation simulation = within(profile, plan, 4 * kSize);
+  EXPECT_EQ(simulation.waits, SimulatedWaits{});
+  EXPECT_EQ(simulation.bytes_out, Bytes(6 * kSize));
+  // Of six milliseconds each way, 1/51 and 1/21 are the slowing's.
+  const double longer = 6e6 * (0.02 / 1.02 + 0.05 / 1.05);
+  EXPECT_NEAR(static_cast<double>(simulation.step_ns), 30e6 + longer, 10);
+  EXPECT_NEAR(static_cast<double>(simulation.slowed_ns), longer, 10);
+  EXPECT_EQ(simulate(profile, plan_by(profile, "")).step_ns, 30 * kMillisecond);
+}
+
+/// What a slowed step shows of its pieces is what they take alone, once that is taken out again.
+TEST(Simulate, TakesTheSlowingOutOfTimesThatWereMeasuredBesideCopies) {
+  std::mt19937_64 random(7);
+  int slowed_profiles = 0;
+  for (int i = 0; i < 200; ++i) {
+    Profile profile = testing::random_step_profile(random);
+    profile.link.slows_out = 0.03;
+    profile.link.slows_back = 0.3;
+    const Plan plan = plan_by(profile, kOffload);
+    const PassSchedule schedule = one_pass(profile);
+    const Simulation simulation =
+        simulate(profile, plan, {.schedule = schedule, .trace = true, .windows = {}});
+    Profile measured = profile;
+    for (ChunkProfile& chunk : measured.chunks) {
+      for (Moment& moment : chunk.timeline) moment.compute_ns = 0;
+      for (const SimulatedSpan& span : simulation.spans) {
+        const bool piece =
+            span.work == SimulatedWork::kForward || span.work == SimulatedWork::kBackward;
+        if (!piece || span.pass.chunk != chunk.chunk) continue;
+        chunk.timeline[static_cast<std::size_t>(span.moment)].compute_ns +=
+            span.end_ns - span.begin_ns;
+      }
+      add_up_times(chunk);
+    }
+    const Profile found = without_slowing(measured, plan, {.schedule = schedule, .windows = {}});
+    for (std::size_t k = 0; k < profile.chunks.size(); ++k) {
+      const ChunkProfile& wanted = profile.chunks[k];
+      if (measured.chunks[k].timeline != wanted.timeline) ++slowed_profiles;
+      for (std::size_t m = 0; m < wanted.timeline.size(); ++m) {
+        EXPECT_NEAR(static_cast<double>(found.chunks[k].timeline[m].compute_ns),
+                    static_cast<double>(wanted.timeline[m].compute_ns), 3)
+            << i << ", moment " << m;
+      }
+    }
+  }
+  EXPECT_GT(slowed_profiles, 50);
 }
 
 TEST(Simulate, WaitsForALinkThatIsTooSlow) {

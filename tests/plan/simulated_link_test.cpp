@@ -85,5 +85,54 @@ TEST(SimulatedLink, TakesNoTimeWithoutASpeed) {
   EXPECT_DOUBLE_EQ(link.end_of(kBack, back), 200);
 }
 
+/// As kSpeed; compute takes half as long again beside copies out, a quarter beside copies back.
+LinkSpeed slowing_speed() {
+  LinkSpeed speed = kSpeed;
+  speed.slows_out = 0.5;
+  speed.slows_back = 0.25;
+  return speed;
+}
+
+TEST(SimulatedLink, SlowsComputeDownWhileItCopies) {
+  SimulatedLink link(slowing_speed());
+  EXPECT_DOUBLE_EQ(link.compute(0, 5'000'000), 5'000'000);
+  (void)link.add(kOut, 12 * kMegabyte, 5'000'000);
+  // In the 12 ms of the copy 8 ms of work are done.
+  EXPECT_DOUBLE_EQ(link.compute(5'000'000, 20'000'000), 29'000'000);
+  EXPECT_DOUBLE_EQ(link.compute(29'000'000, 1'000'000), 30'000'000);
+}
+
+TEST(SimulatedLink, AddsUpWhatBothWaysSlowDown) {
+  SimulatedLink link(slowing_speed());
+  const int early = link.add(kOut, 5 * kMegabyte, 0);
+  (void)link.end_of(kOut, early);
+  (void)link.add(kOut, 10 * kMegabyte, 10'000'000);
+  (void)link.add(kBack, 5 * kMegabyte, 10'000'000, early);
+  // Both take 20 ms beside each other.
+  EXPECT_DOUBLE_EQ(link.compute(10'000'000, 1'000'000), 11'750'000);
+}
+
+TEST(SimulatedLink, TellsWhatWorkWouldTakeAlone) {
+  for (const double ns : {1e6, 3e6, 20e6, 24e6}) {
+    SimulatedLink forward(slowing_speed());
+    SimulatedLink backward(slowing_speed());
+    for (SimulatedLink* link : {&forward, &backward}) {
+      (void)link->add(kOut, 12 * kMegabyte, 2'000'000);
+      (void)link->add(kOut, 4 * kMegabyte + kMegabyte, 9'000'000);
+    }
+    const double end = forward.compute(1'000'000, ns);
+    EXPECT_NEAR(backward.alone(1'000'000, end - 1'000'000), ns, 1e-3) << ns;
+  }
+}
+
+/// A gather asks when a copy ends, and compute goes on.
+TEST(SimulatedLink, DoesNotSlowWhatWasBeforeACopyThatSomebodyAskedFor) {
+  SimulatedLink link(slowing_speed());
+  const int out = link.add(kOut, 10 * kMegabyte, 0);
+  EXPECT_DOUBLE_EQ(link.end_of(kOut, out), 10'000'000);
+  EXPECT_DOUBLE_EQ(link.compute(4'000'000, 2'000'000), 6'000'000);
+  EXPECT_DOUBLE_EQ(link.compute(6'000'000, 10'000'000), 16'000'000);
+}
+
 }  // namespace
 }  // namespace spillway

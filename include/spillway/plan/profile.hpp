@@ -208,6 +208,10 @@ struct LinkSpeed {
   double back = 0;
   double out_with_back = 0;  ///< Device to host while as much comes back.
   double back_with_out = 0;
+  /// By how much operators take longer while something is copied out, or back: 0.01 is one percent.
+  /// Both at once add up. Not there: not measured, and taken to be nothing.
+  std::optional<double> slows_out = {};
+  std::optional<double> slows_back = {};
 
   bool operator==(const LinkSpeed&) const = default;
 };

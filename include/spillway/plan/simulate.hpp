@@ -85,6 +85,7 @@ struct PeakPlace {
 struct Simulation {
   std::int64_t step_ns = 0;
   std::int64_t replay_ns = 0;  ///< The part of it that repeats operators.
+  std::int64_t slowed_ns = 0;  ///< The part by which operators took longer beside copies.
   SimulatedWaits waits;
   Bytes peak;
   PeakPlace peak_place;
