@@ -23,6 +23,7 @@ constexpr int kSlowingRounds = 9;
 constexpr double kLonger = 1.5;
 constexpr double kMostCopies = 1000;
 constexpr double kMostSlowing = 0.5;
+constexpr double kMostApart = 0.02;
 /// Work that takes less was not done, for want of memory.
 constexpr Nanoseconds kLeastWork = std::chrono::milliseconds(1);
 constexpr double kUnforeseenShare = 0.002;
@@ -97,10 +98,13 @@ std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullp
   return static_cast<double>(time.count());
 }
 
-double median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
+/// The median, not below zero; nothing if the middle half is further apart than what is to be told:
+/// somebody else uses the device.
+std::optional<double> middle_of(std::vector<double> shares) {
+  std::sort(shares.begin(), shares.end());
+  const std::size_t quarter = shares.size() / 4;
+  if (shares[shares.size() - 1 - quarter] - shares[quarter] > kMostApart) return std::nullopt;
+  return std::clamp(shares[shares.size() / 2], 0.0, kMostSlowing);
 }
 
 /// Sets both shares, or neither. The clock of a device drifts, so that turns are taken.
@@ -124,8 +128,11 @@ void measure_slowing(TorchDevice& torch_device, Lane& out, Lane& back, LinkSpeed
     outward.push_back(*with_out / *alone - 1);
     inward.push_back(*with_back / *alone - 1);
   }
-  speed.slows_out = std::clamp(median(std::move(outward)), 0.0, kMostSlowing);
-  speed.slows_back = std::clamp(median(std::move(inward)), 0.0, kMostSlowing);
+  const std::optional<double> slows_out = middle_of(std::move(outward));
+  const std::optional<double> slows_back = middle_of(std::move(inward));
+  if (!slows_out || !slows_back) return;
+  speed.slows_out = slows_out;
+  speed.slows_back = slows_back;
 }
 
 }  // namespace

@@ -9,10 +9,10 @@ namespace spillway {
 
 /// Copies a few buffers each way alone and both ways at once, with memory of `tier`, while the
 /// device computes: that takes some percent of the link's speed. And the other way round: how much
-/// longer the device computes for it. Blocks for a fifth of a second on a GPU, else for some
-/// milliseconds; takes 64 MiB of each side for that time, or as much as the tier may have, and as
-/// much again of the device. All zero, and nothing said of the other way round, if there is no room
-/// for it.
+/// longer the device computes for it. Blocks for a quarter of a second on a GPU, else for some
+/// milliseconds; takes 64 MiB of each side for that time, or as much as the tier may have, and 256
+/// MiB more of a device that has twice as many. All zero if there is no room for it; nothing said
+/// of the other way round if it cannot be told.
 [[nodiscard]] LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier);
 
 /// Lowers the speed of one direction so that copying `bytes` takes `unforeseen_ns` longer than was

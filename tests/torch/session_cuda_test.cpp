@@ -73,6 +73,24 @@ class CudaSession : public ::testing::Test {
   TinyOptions shape_;
 };
 
+/// How much is the device's business; that it is measured at all is ours.
+TEST_F(CudaSession, MeasuresHowMuchCopiesSlowOperatorsDown) {
+  Session session(offload_everything());
+  TinyModel model(shape_);
+  session.register_model(model);
+  {
+    const Step step = session.step();
+    model.loss(model.tokens(2, 64, 0)).backward();
+  }
+  const LinkSpeed link = session.profile()->link;
+  ASSERT_TRUE(link.slows_out && link.slows_back);
+  RecordProperty("slows", std::to_string(*link.slows_out) + " " + std::to_string(*link.slows_back));
+  for (const double share : {*link.slows_out, *link.slows_back}) {
+    EXPECT_GE(share, 0);
+    EXPECT_LT(share, 0.5);
+  }
+}
+
 TEST_F(CudaSession, GivesTheSameBitsFromTheFirstStepOn) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     shape_.dtype = dtype;
