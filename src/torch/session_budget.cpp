@@ -149,9 +149,28 @@ void SessionCore::end_measuring() {
   for (const auto& pass : passes_) {
     if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
     StepClock::end_of(*pass->moments);
-    timed_passes_.push_back({pass->key.chunk, pass->call_shift, pass->moments});
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (chunk == nullptr) continue;
+    timed_passes_.push_back({pass->key.chunk, numbers_in(*chunk, calls_of(*pass)), pass->moments});
   }
   if (!options_.plan_in_background) read_times(/*wait=*/true);
+}
+
+const ChunkProfile* SessionCore::recorded_chunk(int number) const {
+  for (const ChunkProfile& chunk : profile_->chunks) {
+    if (chunk.chunk == number) return &chunk;
+  }
+  return nullptr;
+}
+
+std::vector<PassCall> SessionCore::calls_of(const Pass& pass) const {
+  std::vector<PassCall> calls;
+  for (CallId id = 0; book_ != nullptr && id < book_->calls(); ++id) {
+    const Call& call = book_->call(id);
+    if (call.pass != pass.number) continue;
+    calls.push_back({call.number, call.traits->name, call.saves, call.ordinal});
+  }
+  return calls;
 }
 
 void SessionCore::plan_for_record(PassSchedule schedule) {
@@ -159,8 +178,11 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
   recorded_passes_.clear();
   for (const auto& pass : passes_) {
     const bool there = pass->moments->backward && pass->moments->in_order;
-    if (!there || recorded_schedule_.size() <= 2) continue;
-    recorded_passes_.push_back({pass->key.chunk, pass->number, recorded_moments(*pass->moments)});
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
+    recorded_passes_.push_back(
+        {pass->key.chunk, pass->number,
+         renumbered(recorded_moments(*pass->moments), numbers_in(*chunk, calls_of(*pass)))});
   }
   schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   kept_plans_.clear();

@@ -12,6 +12,7 @@
 #include "call_recorder.hpp"
 #include "interception.hpp"
 #include "pass.hpp"
+#include "pass_calls.hpp"
 #include "planning_job.hpp"
 #include "proof.hpp"
 #include "replay.hpp"
@@ -293,6 +294,8 @@ class SessionCore final : public Interceptor,
   void finish_recording();
   /// Adds what a later pass had beside saved buffers, if there was one of the same sizes.
   void add_later_pass(ChunkProfile& chunk, Bytes granularity) const;
+  [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
+  [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
   void adopt_plan(Plan plan);
   void finish_proof();
   void lay_out();

@@ -208,7 +208,9 @@ void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
       if (!pass->record->empty()) return;
       first = pass.get();
     } else if (pass->record->has_sizes_of(chunk)) {
-      chunk.later_bytes = other_bytes(chunk, own_moments(*pass->moments), granularity);
+      const std::vector<Moment> moments =
+          renumbered(own_moments(*pass->moments), numbers_in(chunk, calls_of(*pass)));
+      chunk.later_bytes = other_bytes(chunk, moments, granularity);
       return;
     }
   }

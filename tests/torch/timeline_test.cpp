@@ -15,6 +15,7 @@
 #include "spillway/torch/host_memory.hpp"
 #include "spillway/torch/scope.hpp"
 #include "timeline_queries.hpp"
+#include "torch/pass_calls.hpp"
 #include "training.hpp"
 
 namespace spillway {
@@ -287,6 +288,54 @@ TEST(Timeline, CountsOnlyTheLastDropOfABuffer) {
   EXPECT_EQ(chunk.buffers[0].let_go, 2);
   EXPECT_EQ(chunk.forward_ns, 1);
   EXPECT_EQ(chunk.backward_ns, 19);
+}
+
+ChunkProfile chunk_of_calls() {
+  ChunkProfile chunk;
+  const auto add = [&](const char* name, int saves, int ordinal) {
+    OperatorProfile each;
+    each.name = name;
+    each.saves = saves;
+    each.ordinal = ordinal;
+    chunk.operators.push_back(each);
+  };
+  add("aten::arange", 0, -1);  // A table, made once.
+  add("aten::cos", 0, 0);
+  add("aten::mm", 0, 0);
+  add("aten::mul", 1, 0);
+  add("aten::_to_copy", 1, -1);  // A cast of a weight, kept.
+  add("aten::mul", 1, 1);
+  add("aten::mul", 2, 0);
+  chunk.calls_before_first_save = 3;
+  return chunk;
+}
+
+TEST(PassCalls, AreFoundWhereAPassHasFewer) {
+  const std::vector<PassCall> later = {{0, "aten::mm", 0, 0},
+                                       {1, "aten::mul", 1, 0},
+                                       {2, "aten::mul", 1, 1},
+                                       {3, "aten::mul", 2, 0}};
+  EXPECT_EQ(numbers_in(chunk_of_calls(), later), (std::vector<int>{2, 3, 5, 6}));
+}
+
+TEST(PassCalls, AreLeftOutWhereAPassHasMoreOrOthers) {
+  const std::vector<PassCall> other = {{0, "aten::empty", 0, -1}, {1, "aten::arange", 0, -1},
+                                       {2, "aten::sin", 0, 0},    {3, "aten::mm", 0, 0},
+                                       {4, "aten::add", 1, 0},    {5, "aten::mul", 1, 0},
+                                       {6, "aten::mul", 3, 0}};
+  EXPECT_EQ(numbers_in(chunk_of_calls(), other), (std::vector<int>{-1, 0, -1, 2, -1, 3, -1}));
+}
+
+TEST(PassCalls, GiveTheirTimeAndBytesToWhatFollowsIfTheyAreLeftOut) {
+  const std::vector<Moment> moments = {
+      {MomentKind::kCallBegins, 0, 1, 10}, {MomentKind::kCallEnds, 0, 2, 90},
+      {MomentKind::kCallBegins, 1, 4, 20}, {MomentKind::kSave, 0, 8, 30},
+      {MomentKind::kCallEnds, 1, 16, -40}, {MomentKind::kBackwardBegins, -1, 32, 50}};
+  const std::vector<Moment> wanted = {{MomentKind::kCallBegins, 7, 7, 90},
+                                      {MomentKind::kSave, 0, 8, 30},
+                                      {MomentKind::kCallEnds, 7, 16, -40},
+                                      {MomentKind::kBackwardBegins, -1, 32, 50}};
+  EXPECT_EQ(renumbered(moments, {-1, 7}), wanted);
 }
 
 TEST(HostMemory, CountsWhatTensorsHaveAndTheMostOfIt) {

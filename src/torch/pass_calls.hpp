@@ -1,0 +1,31 @@
+/// Finds the calls of one pass among those of another, where one has more of them: tables that are
+/// made once, casts that are kept for later passes; internal.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+
+/// A call of a pass, with what OperatorProfile has to find it again.
+struct PassCall {
+  int number = 0;  // In its pass.
+  std::string_view name;
+  int saves = 0;
+  int ordinal = 0;
+};
+
+/// By the number of a call in its pass: that of the chunk's operator which is the same one; -1 if
+/// there is none. Before the first save calls are counted from there back, since only the way to it
+/// is sure.
+[[nodiscard]] std::vector<int> numbers_in(const ChunkProfile& chunk,
+                                          const std::vector<PassCall>& calls);
+
+/// The moments of the pass with its calls numbered so. Those of calls without a number are left
+/// out: their time and bytes are those of the moment that follows.
+[[nodiscard]] std::vector<Moment> renumbered(const std::vector<Moment>& moments,
+                                             const std::vector<int>& numbers);
+
+}  // namespace spillway
