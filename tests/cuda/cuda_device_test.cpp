@@ -101,6 +101,7 @@ TEST_F(CudaDeviceTest, RefusesACopyAcrossSeparatelyRegisteredMemory) {
   CudaDevice device(0);
   const auto stream = device.make_stream("s");
   const DeviceBuffer buffer = device.allocate(8_KiB);
+  stream->fill(buffer.data(), std::byte{1}, 8_KiB);
   std::unique_ptr<std::byte, decltype(&std::free)> memory(
       static_cast<std::byte*>(std::aligned_alloc(4096, 8192)), &std::free);
   const HostRegistration low = device.register_host({memory.get(), 4096});
