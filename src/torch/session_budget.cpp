@@ -149,9 +149,7 @@ void SessionCore::end_measuring() {
   for (const auto& pass : passes_) {
     if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
     StepClock::end_of(*pass->moments);
-    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
-    if (chunk == nullptr) continue;
-    timed_passes_.push_back({pass->key.chunk, numbers_in(*chunk, calls_of(*pass)), pass->moments});
+    timed_passes_.push_back({pass->key.chunk, pass->call_shift, pass->moments});
   }
   if (!options_.plan_in_background) read_times(/*wait=*/true);
 }
@@ -180,9 +178,13 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
     const bool there = pass->moments->backward && pass->moments->in_order;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
-    recorded_passes_.push_back(
-        {pass->key.chunk, pass->number,
-         renumbered(recorded_moments(*pass->moments), numbers_in(*chunk, calls_of(*pass)))});
+    std::vector<Moment> moments = recorded_moments(*pass->moments);
+    // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
+    // their number alone leave room for that: the same value is seen at two places.
+    if (pass->record != nullptr && pass->record->has_sizes_of(*chunk)) {
+      moments = renumbered(moments, numbers_in(*chunk, calls_of(*pass)));
+    }
+    recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
   }
   schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   kept_plans_.clear();
