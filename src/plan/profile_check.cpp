@@ -196,7 +196,7 @@ class ChunkCheck {
   const JsonSource& source_;
 };
 
-/// With more than that in both ways the planner's bound would not be one.
+/// More is no slowing by copies, whatever it is. As sessions measure it.
 void check_slowing(const std::optional<double>& share, const JsonPath& path,
                    const JsonSource& source) {
   if (!share || (*share >= 0 && *share <= 0.5)) return;

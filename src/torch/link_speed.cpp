@@ -22,7 +22,7 @@ constexpr int kSlowingRounds = 9;
 /// Copies beside some work are made to take so much longer than it.
 constexpr double kLonger = 1.5;
 constexpr double kMostCopies = 1000;
-constexpr double kMostSlowing = 0.5;
+constexpr double kMostSlowing = 0.5;  // As profiles may have it.
 constexpr double kMostApart = 0.02;
 /// Work that takes less was not done, for want of memory.
 constexpr Nanoseconds kLeastWork = std::chrono::milliseconds(1);

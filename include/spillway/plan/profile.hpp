@@ -166,7 +166,8 @@ enum class MomentKind {
 struct Moment {
   MomentKind kind{};
   int index = -1;  ///< What it is about; see MomentKind.
-  /// Time of the compute stream, without its waits for copies.
+  /// Time of the compute stream, without its waits for copies; with what copies slowed it down
+  /// where it is of the step that recorded, without where it is of later ones.
   std::int64_t compute_ns = 0;
   /// The most that was allocated, beside the storages of saved buffers that is_step_memory() says
   /// count and that were there all the while, above what was allocated when the step began: values

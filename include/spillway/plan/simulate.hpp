@@ -3,7 +3,8 @@
 /// in which order), a model in how long things take.
 ///
 /// It stands for a step in steady state. Times come from the profile: operators and the pieces of
-/// backward as they were measured, copies by the link's speeds, each way and both at once.
+/// backward as they were measured, and longer beside copies that slow them down, copies by the link's
+/// speeds, each way and both at once.
 #pragma once
 
 #include <cstdint>
