@@ -37,8 +37,9 @@ class Result:
     ranks: list  # What train.json says, by rank.
 
     def step_ms(self):
-        """Steps wait for each other: the slowest rank's is everybody's."""
-        return max(rank["with"]["step_ms"] for rank in self.ranks)
+        """Steps wait for each other: the slowest rank's is everybody's. Of a run so short that its plan changed up to its end,
+        the last step's."""
+        return max(rank["with"].get("step_ms", rank["with"]["milliseconds"][-1]) for rank in self.ranks)
 
     def step_peak(self, rank):
         return self.ranks[rank]["with"]["step_peak"]

@@ -8,6 +8,10 @@
 
 namespace spillway {
 
+bool is_of_call(MomentKind kind) noexcept {
+  return kind == MomentKind::kCallBegins || kind == MomentKind::kCallEnds;
+}
+
 std::vector<int> numbers_in(const ChunkProfile& chunk, const std::vector<PassCall>& calls) {
   using Key = std::tuple<int, int, std::string_view>;
   std::map<Key, int> operators;
@@ -45,7 +49,7 @@ std::vector<Moment> renumbered(const std::vector<Moment>& moments,
   for (Moment moment : moments) {
     moment.compute_ns += std::exchange(ns, 0);
     moment.other_bytes = std::max(moment.other_bytes, std::exchange(bytes, kNone));
-    if (moment.kind == MomentKind::kCallBegins || moment.kind == MomentKind::kCallEnds) {
+    if (is_of_call(moment.kind)) {
       const auto place = static_cast<std::size_t>(moment.index);
       moment.index = place < numbers.size() ? numbers[place] : -1;
       if (moment.index < 0) {

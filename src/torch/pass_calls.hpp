@@ -17,6 +17,9 @@ struct PassCall {
   int ordinal = 0;
 };
 
+/// Moments of these kinds are numbered by calls.
+[[nodiscard]] bool is_of_call(MomentKind kind) noexcept;
+
 /// By the number of a call in its pass: that of the chunk's operator which is the same one; -1 if
 /// there is none. Before the first save calls are counted from there back, since only the way to it
 /// is sure.

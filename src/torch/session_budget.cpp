@@ -115,7 +115,10 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
 
 std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
   if (plan_ == nullptr || !plan_->budget) return allowance;
-  const std::size_t more = pass.growth + (proving_ ? pass.layout->proof_bytes : 0);
+  // A plan from another rank left what that one needs.
+  const std::size_t left = plans_together() ? 0 : budgeting_.unsteady.count();
+  const std::size_t more =
+      pass.growth - std::min(pass.growth, left) + (proving_ ? pass.layout->proof_bytes : 0);
   return allowance - std::min(allowance, more);
 }
 
@@ -148,8 +151,10 @@ void SessionCore::end_measuring() {
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
     if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (chunk == nullptr) continue;
     StepClock::end_of(*pass->moments);
-    timed_passes_.push_back({pass->key.chunk, pass->call_shift, pass->moments});
+    timed_passes_.push_back({pass->key.chunk, numbers_in(*chunk, calls_of(*pass)), pass->moments});
   }
   if (!options_.plan_in_background) read_times(/*wait=*/true);
 }
@@ -175,17 +180,16 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
   recorded_schedule_ = std::move(schedule);
   recorded_passes_.clear();
   for (const auto& pass : passes_) {
-    const bool there = pass->moments->backward && pass->moments->in_order;
+    const bool there =
+        pass->record != nullptr && pass->moments->backward && pass->moments->in_order;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
-    std::vector<Moment> moments = recorded_moments(*pass->moments);
-    // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
-    // their number alone leave room for that: the same value is seen at two places.
-    if (pass->record != nullptr && pass->record->has_sizes_of(*chunk)) {
-      moments = renumbered(moments, numbers_in(*chunk, calls_of(*pass)));
-    }
-    recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
+    std::vector<Moment> moments =
+        renumbered(recorded_moments(*pass->moments), numbers_in(*chunk, calls_of(*pass)));
+    recorded_passes_.push_back(
+        {pass->key.chunk, pass->number, std::move(moments), pass->record->sizes()});
   }
+  budgeting_.unsteady = unsteady_bytes(*profile_, recorded_passes_);
   schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   kept_plans_.clear();
   budgeting_.refreshed = 0;
@@ -212,7 +216,7 @@ void SessionCore::start_planning() {
   PlanningJob::Question question;
   question.profile = profile_;
   question.budget = *options_.budget;
-  question.reserve = budgeting_.reserve;
+  question.reserve = budgeting_.reserve + budgeting_.unsteady;
   question.room = device_->room() + device_->allocated();
   question.room -= std::min(question.room, profile_->fixed);
   question.options.rules = options_.rules;

@@ -132,6 +132,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
       id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)];
   if (!movable || held) {
     if (movable && value >= 0) pass.book->value(value).kept = true;
+    if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
     if (timed) note_site(pass_ref, id, tensor, nullptr);
     release_to_allowance(pass, place);
     // To detach a tensor of a Python class runs Python code, which may save and free tensors.
@@ -147,6 +148,13 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   settle_awaited();
   release_to_allowance(pass, place);
   return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
+}
+
+void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
+  if (pass.layout == nullptr) return;
+  const std::size_t now = handed_out(bytes);
+  const std::size_t recorded = handed_out(pass.layout->bytes[static_cast<std::size_t>(id)]);
+  pass.growth += now - std::min(now, recorded);
 }
 
 void SessionCore::note_first_save(Pass& pass) {
@@ -258,10 +266,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   }
   BufferRef buffer =
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
-  if (id >= 0 && pass.layout != nullptr) {
-    const std::size_t recorded = pass.layout->bytes[static_cast<std::size_t>(id)];
-    pass.growth += buffer->bytes - std::min(buffer->bytes, recorded);
-  }
+  if (id >= 0) note_growth(pass, id, buffer->bytes);
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
   if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);

@@ -131,6 +131,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);
+  void note_growth(Pass& pass, int id, std::size_t bytes) const;
   void note_first_save(Pass& pass);
   void diverge(Pass& pass);
   void not_recorded();
@@ -428,6 +429,7 @@ class SessionCore final : public Interceptor,
     Bytes reserve;                        // Left of the budget for what the planner cannot know,
     Bytes planned_reserve;                // and when the plan was made that is carried out.
     int corrected = 0;                    // How often that grew.
+    Bytes unsteady;                       // Left of it for sizes that change.
     std::shared_ptr<const Plan> adopted;  // As it was, of ranks that plan together,
     std::uint64_t adopted_word = 0;       // and a word for it.
     Bytes measured_peak;

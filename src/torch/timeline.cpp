@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "pass_calls.hpp"
 #include "spillway/plan/compute_times.hpp"
 
 namespace spillway {
@@ -86,17 +87,15 @@ std::optional<Profile> with_times(const Profile& profile, const std::vector<Time
     for (const TimedPass& pass : passes) {
       if (pass.chunk != chunk.chunk) continue;
       ++count;
-      for (const Moment& moment : pass.moments->list) {
-        const bool call =
-            moment.kind == MomentKind::kCallBegins || moment.kind == MomentKind::kCallEnds;
-        times[{moment.kind, moment.index - (call ? pass.call_shift : 0)}] += moment.compute_ns;
+      for (const Moment& moment : renumbered(pass.moments->list, pass.numbers)) {
+        times[{moment.kind, moment.index}] += moment.compute_ns;
       }
     }
     if (count == 0) return std::nullopt;
     for (Moment& moment : chunk.timeline) {
       const auto found = times.find({moment.kind, moment.index});
-      if (found == times.end()) return std::nullopt;
-      moment.compute_ns = found->second / count;
+      if (found == times.end() && !is_of_call(moment.kind)) return std::nullopt;
+      moment.compute_ns = found == times.end() ? 0 : found->second / count;
     }
     add_up_times(chunk);
   }

@@ -20,12 +20,13 @@ void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& 
 /// The moments of a pass of a later step, with their times.
 struct TimedPass {
   int chunk = 0;
-  int call_shift = 0;  // Calls here minus calls when it was recorded.
+  std::vector<int> numbers;  // Of its calls in the chunk, as numbers_in gives them.
   std::shared_ptr<PassMoments> moments;
 };
 
-/// The profile with the times of later passes, the mean of those of each chunk. Nothing if one of
-/// its chunks is not among them, or if what happened there was something else.
+/// The profile with the times of later passes, the mean of those of each chunk. Calls that none of
+/// them made, since their results are kept from the first pass on, take no time. Nothing if one of
+/// its chunks is not among them, or if what they saved, wanted and dropped was something else.
 [[nodiscard]] std::optional<Profile> with_times(const Profile& profile,
                                                 const std::vector<TimedPass>& passes);
 
