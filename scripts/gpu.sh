@@ -97,7 +97,7 @@ run ranks:budget pipeline_budget 90%
 run ranks:tensor trainer 4 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.recompute_interval=1 \
   --set parallel.recompute_partition=true
 run ranks:experts trainer 4 --set parallel.tensor=2 --set parallel.expert=2 --set model.experts=4
-run ranks:paddle "$python" examples/seeds/paddle/run.py --torchrun --size full --device cuda --steps 5 \
+run ranks:paddle "$python" examples/seeds/paddle/run.py --torchrun --size full --device cuda --steps 8 \
   --set train.micro_batches=4 --out "$out/paddle"
 # At its full size it takes more than the 140 GB of one device for all ranks.
 run ranks:megatron "$python" examples/seeds/megatron/run.py --torchrun --size full --device cuda --steps 4 \
