@@ -100,7 +100,7 @@ run ranks:experts trainer 4 --set parallel.tensor=2 --set parallel.expert=2 --se
 run ranks:paddle "$python" examples/seeds/paddle/run.py --torchrun --size full --device cuda --steps 8 \
   --set train.micro_batches=4 --out "$out/paddle"
 # At its full size it takes more than the 140 GB of one device for all ranks.
-run ranks:megatron "$python" examples/seeds/megatron/run.py --torchrun --size full --device cuda --steps 4 \
+run ranks:megatron "$python" examples/seeds/megatron/run.py --torchrun --size full --device cuda --steps 8 \
   --set model.layers=8 --set 'model.moe_layers="1,3,5,7"' --set model.tokens=2048 --set train.micro_batches=4 \
   --rows all,expert_fc1,moe_act --out "$out/megatron"
 

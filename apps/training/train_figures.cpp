@@ -191,15 +191,18 @@ Json to_json(const TrainFigures& figures) {
     json["step_peak"] = step_peak(each, figures.warm_up).count();
     json["losses"] = Json::array();
     json["milliseconds"] = Json::array();
+    json["peaks"] = Json::array();
     for (const TrainingStep& step : each.steps) {
       // JSON has no NaN.
       const double loss = step.loss;
       json["losses"].push_back(std::isfinite(loss) ? Json(loss) : Json());
       json["milliseconds"].push_back(step.milliseconds);
+      json["peaks"].push_back((step.peak - step.before).count());
     }
     return json;
   };
-  Json json = {{"schema", "spillway.train/1"}, {"model", figures.model}};
+  Json json = {
+      {"schema", "spillway.train/1"}, {"model", figures.model}, {"warm_up", figures.warm_up}};
   if (figures.without) json["without"] = run(*figures.without);
   json["with"] = run(figures.with);
   if (const auto times = ratio(figures)) json["step_time_ratio"] = *times;

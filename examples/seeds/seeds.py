@@ -44,6 +44,11 @@ class Result:
     def step_peak(self, rank):
         return self.ranks[rank]["with"]["step_peak"]
 
+    def step_peak_beside(self, rank, other):
+        """Of the steps that count for another row: batches differ, and with them the rows that experts get."""
+        peaks = self.ranks[rank]["with"]["peaks"]
+        return max(peaks[min(other.ranks[rank]["warm_up"], len(peaks) - 1):])
+
     def theoretical_reduction(self, rank):
         """By how much the peak falls if what leaves is gone at once, as the simulator sees it; without recorded times, what
         leaves."""

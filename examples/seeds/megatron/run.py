@@ -46,12 +46,12 @@ def lines(results, base, stage, ranks):
     made = []
     for result in results:
         def share(rank):
-            less = base.step_peak(rank) - result.step_peak(rank)
+            less = base.step_peak_beside(rank, result) - result.step_peak(rank)
             wanted = result.theoretical_reduction(rank)
             return (less / wanted if wanted else 1.0, rank, less, wanted)
 
         ratio, rank, less, wanted = min(share(rank) for rank in ranks)
-        numbers = [base.step_peak(rank), result.step_peak(rank), less, wanted]
+        numbers = [base.step_peak_beside(rank, result), result.step_peak(rank), less, wanted]
         made.append([result.row.name, stage, *(f"{number / seeds.MIB:.2f}" for number in numbers), f"{ratio:.2%}",
                      f"{result.step_ms():.1f}", f"{result.step_ms() / base.step_ms():.3f}"])
     return made
