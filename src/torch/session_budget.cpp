@@ -77,10 +77,23 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
     }
     turn_to(schedule);
   }
+  if (budgeting_.error && may_record_again()) {
+    budgeting_.error = nullptr;
+    record_next_ = true;
+  }
   // Else all ranks hear of it first.
   if (budgeting_.error && !plans_together()) {
     std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
   }
+}
+
+bool SessionCore::may_record_again() {
+  // Ranks that plan together record together.
+  if (budgeting_.plans > 0 || profile_ == nullptr || plans_together()) return false;
+  // What a first step makes for good (workspaces of libraries, tables, gradients that are kept) is
+  // in its record as if every step made it.
+  if (device_->allocated() <= profile_->fixed) return false;
+  return !std::exchange(budgeting_.recorded_again, true);
 }
 
 void SessionCore::keep_within_budget() {

@@ -267,6 +267,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool learn_link(Profile& fresh);
   [[nodiscard]] SimulateOptions simulated_as_now() const;
   /// Plans with less, if the last measured step had more than the budget.
+  [[nodiscard]] bool may_record_again();
   void keep_within_budget();
   void look_at_measured() const;
   [[nodiscard]] BudgetReport budget_report() const;
@@ -423,6 +424,7 @@ class SessionCore final : public Interceptor,
     int refreshed = 0;       // How often timed steps gave the record new times.
     int timed_steps = 0;     // Since the last time.
     bool as_predicted = true;
+    bool recorded_again = false;  // Since no plan fitted the first record.
     std::uint64_t waiting_steps = 0;
     std::uint64_t plans = 0;
     std::uint64_t timed_step = 0;         // Counted from 1.

@@ -179,6 +179,31 @@ TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
   }
 }
 
+/// A table as libraries and models keep it: made in the first step, there in all that follow.
+TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
+  for (const bool background : {false, true}) {
+    SessionOptions options = with_budget(Budget(12_MiB));
+    options.plan_in_background = background;
+    Session session(std::move(options));
+    const at::Tensor weight = at::ones({1 << 18}, at::kFloat).requires_grad_();
+    at::Tensor table;
+    for (int i = 0; i < 500 && session.report().budget->measured_peak == 0_B; ++i) {
+      weight.mutable_grad() = at::Tensor();
+      {
+        const auto step = session.step();
+        if (!table.defined()) table = at::ones({4 << 20}, at::kFloat);
+        (weight.sin().exp().cos() * table[0]).sum().backward();
+      }
+      if (background) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const SessionReport report = session.report();
+    EXPECT_EQ(report.recorded_steps, 2U) << report;
+    EXPECT_GE(report.budget->plans, 1U) << report;
+    EXPECT_GT(report.budget->measured_peak, 0_B) << report;
+    EXPECT_LE(report.budget->measured_peak, 12_MiB) << report;
+  }
+}
+
 TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
