@@ -128,10 +128,7 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
 
 std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
   if (plan_ == nullptr || !plan_->budget) return allowance;
-  // A plan from another rank left what that one needs.
-  const std::size_t left = plans_together() ? 0 : budgeting_.unsteady.count();
-  const std::size_t more =
-      pass.growth - std::min(pass.growth, left) + (proving_ ? pass.layout->proof_bytes : 0);
+  const std::size_t more = pass.growth + (proving_ ? pass.layout->proof_bytes : 0);
   return allowance - std::min(allowance, more);
 }
 
