@@ -58,62 +58,6 @@ class KeptBytes {
   int backward_;
 };
 
-/// What one layer of a chunk saves: buffers by their places in it.
-struct LayerSizes {
-  std::vector<std::vector<Bytes>> passes;  // By pass, by buffer.
-  std::vector<bool> steady;                // By buffer: of the same size in all passes.
-
-  /// Those that change do so in both, and the others are the same, of which there are some: layers
-  /// of other widths have nothing to say about each other.
-  [[nodiscard]] bool is_like(const LayerSizes& other) const {
-    if (steady != other.steady || std::find(steady.begin(), steady.end(), true) == steady.end()) {
-      return false;
-    }
-    for (std::size_t i = 0; i < steady.size(); ++i) {
-      if (steady[i] && passes.front()[i] != other.passes.front()[i]) return false;
-    }
-    return true;
-  }
-};
-
-std::map<int, LayerSizes> layer_sizes(const ChunkProfile& chunk,
-                                      const std::vector<RecordedPass>& passes) {
-  std::map<int, LayerSizes> layers;
-  std::vector<const RecordedPass*> others;
-  for (const RecordedPass& pass : passes) {
-    const bool same = pass.chunk == chunk.chunk && pass.sizes.size() == chunk.buffers.size();
-    if (same) others.push_back(&pass);
-  }
-  for (const BufferProfile& buffer : chunk.buffers) {
-    if (!is_step_memory(buffer.fixed)) continue;
-    LayerSizes& layer = layers[buffer.layer];
-    layer.passes.resize(others.size() + 1);
-    layer.passes.front().push_back(buffer.size);
-    layer.steady.push_back(true);
-    for (std::size_t i = 0; i < others.size(); ++i) {
-      const Bytes size = others[i]->sizes[place(buffer.id)];
-      layer.passes[i + 1].push_back(size);
-      if (size != buffer.size) layer.steady.back() = false;
-    }
-  }
-  return layers;
-}
-
-/// The most by which a layer of a pass is larger than one of another.
-Bytes largest_growth(const LayerSizes& one, const LayerSizes& other) {
-  Bytes most;
-  for (const std::vector<Bytes>& larger : one.passes) {
-    for (const std::vector<Bytes>& smaller : other.passes) {
-      Bytes more;
-      for (std::size_t i = 0; i < larger.size(); ++i) {
-        more += larger[i] - std::min(larger[i], smaller[i]);
-      }
-      most = std::max(most, more);
-    }
-  }
-  return most;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const std::vector<Moment>& pass,
@@ -171,22 +115,6 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
       most = std::max(most, std::min(above, actual - limit));
     }
     if (!step.backward) in_flight += own.between();
-  }
-  return most;
-}
-
-Bytes unsteady_bytes(const Profile& profile, const std::vector<RecordedPass>& passes) {
-  Bytes most;
-  for (const ChunkProfile& chunk : profile.chunks) {
-    const std::map<int, LayerSizes> layers = layer_sizes(chunk, passes);
-    for (const auto& [number, layer] : layers) {
-      const Bytes own = largest_growth(layer, layer);
-      most = std::max(most, own + own);
-      if (own == Bytes(0)) continue;
-      for (const auto& [another, other] : layers) {
-        if (layer.is_like(other)) most = std::max(most, largest_growth(layer, other));
-      }
-    }
   }
   return most;
 }

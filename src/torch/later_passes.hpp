@@ -14,7 +14,6 @@ struct RecordedPass {
   int chunk = 0;
   int micro_batch = 0;
   std::vector<Moment> moments;
-  std::vector<Bytes> sizes;  // Of its buffers; empty: those of the chunk.
 };
 
 /// The bytes beside saved buffers that another pass of the chunk had, by the chunk's moments; where
@@ -29,12 +28,5 @@ struct RecordedPass {
 /// may still exceed it. 0 for a profile without a timeline.
 [[nodiscard]] std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
                                             const std::vector<RecordedPass>& passes, Bytes budget);
-
-/// What to leave of a budget where sizes change from pass to pass, as rows of experts do. A session
-/// sees that a buffer has grown when it is saved; what its layer made of it before was there
-/// already. So: the most by which a layer of a recorded pass was larger than in another, twice,
-/// since later steps go further than the few that were recorded, or than another layer of its kind,
-/// if that is more. 0 if only one pass of each chunk was recorded, or if all have the same sizes.
-[[nodiscard]] Bytes unsteady_bytes(const Profile& profile, const std::vector<RecordedPass>& passes);
 
 }  // namespace spillway

@@ -91,10 +91,10 @@ void PassRecord::begin_backward(const RecipeBook& book) {
   }
 }
 
-std::vector<Bytes> PassRecord::sizes() const {
-  std::vector<Bytes> sizes;
-  for (const BufferProfile& buffer : chunk_.buffers) sizes.push_back(buffer.size);
-  return sizes;
+bool PassRecord::has_sizes_of(const ChunkProfile& other) const {
+  return std::equal(
+      chunk_.buffers.begin(), chunk_.buffers.end(), other.buffers.begin(), other.buffers.end(),
+      [](const BufferProfile& a, const BufferProfile& b) { return a.size == b.size; });
 }
 
 ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,

@@ -42,8 +42,8 @@ class PassRecord {
   [[nodiscard]] bool had_backward() const noexcept { return !chunk_.unpack_order.empty(); }
   /// Nothing was saved, or it is finished.
   [[nodiscard]] bool empty() const noexcept { return chunk_.sites.empty(); }
-  /// Of its buffers; empty if it is finished.
-  [[nodiscard]] std::vector<Bytes> sizes() const;
+  /// Whether its buffers are as large as those of `other`, a pass of the same chunk.
+  [[nodiscard]] bool has_sizes_of(const ChunkProfile& other) const;
 
   /// The finished profile of this pass. `pass`: its number in the book; `places`: by call there;
   /// `moments`: with their times, up to the end; empty if the device could not tell them.

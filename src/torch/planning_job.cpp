@@ -18,8 +18,8 @@ PlannedStep plan_with_less(const Profile& profile, PlannerOptions options, Bytes
   if (kept_back == Bytes(0)) return plan_for_budget(profile, options);
   const std::string why =
       to_string(kept_back) + " of the budget of " + to_string(budget) +
-      " are left for what the planner cannot know (sizes that change, what later passes "
-      "have beside saved buffers, what the allocator hands out beyond what it is asked for)";
+      " are left for what the planner cannot know (what later passes have beside saved buffers, "
+      "what the allocator hands out beyond what it is asked for)";
   try {
     PlannedStep step = plan_for_budget(profile, options);
     step.peak += kept_back;

@@ -194,12 +194,14 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
         pass->record != nullptr && pass->moments->backward && pass->moments->in_order;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
-    std::vector<Moment> moments =
-        renumbered(recorded_moments(*pass->moments), numbers_in(*chunk, calls_of(*pass)));
-    recorded_passes_.push_back(
-        {pass->key.chunk, pass->number, std::move(moments), pass->record->sizes()});
+    std::vector<Moment> moments = recorded_moments(*pass->moments);
+    // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
+    // their number alone leave room for that: the same value is seen at two places.
+    if (pass->record->has_sizes_of(*chunk)) {
+      moments = renumbered(moments, numbers_in(*chunk, calls_of(*pass)));
+    }
+    recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
   }
-  budgeting_.unsteady = unsteady_bytes(*profile_, recorded_passes_);
   schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   kept_plans_.clear();
   budgeting_.refreshed = 0;
@@ -226,7 +228,7 @@ void SessionCore::start_planning() {
   PlanningJob::Question question;
   question.profile = profile_;
   question.budget = *options_.budget;
-  question.reserve = budgeting_.reserve + budgeting_.unsteady;
+  question.reserve = budgeting_.reserve;
   question.room = device_->room() + device_->allocated();
   question.room -= std::min(question.room, profile_->fixed);
   question.options.rules = options_.rules;

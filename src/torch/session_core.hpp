@@ -431,7 +431,6 @@ class SessionCore final : public Interceptor,
     Bytes reserve;                        // Left of the budget for what the planner cannot know,
     Bytes planned_reserve;                // and when the plan was made that is carried out.
     int corrected = 0;                    // How often that grew.
-    Bytes unsteady;                       // Left of it for sizes that change.
     std::shared_ptr<const Plan> adopted;  // As it was, of ranks that plan together,
     std::uint64_t adopted_word = 0;       // and a word for it.
     Bytes measured_peak;

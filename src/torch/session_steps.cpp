@@ -207,7 +207,7 @@ void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
     if (first == nullptr) {
       if (!pass->record->empty()) return;
       first = pass.get();
-    } else if (pass->record->sizes().size() == chunk.buffers.size()) {
+    } else if (pass->record->has_sizes_of(chunk)) {
       const std::vector<Moment> moments =
           renumbered(own_moments(*pass->moments), numbers_in(chunk, calls_of(*pass)));
       chunk.later_bytes = other_bytes(chunk, moments, granularity);

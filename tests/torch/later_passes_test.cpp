@@ -1,6 +1,4 @@
-/// How passes are compared with the one that was recorded: their calls, times and sizes.
-#include "torch/later_passes.hpp"
-
+/// How passes are compared with the one that was recorded: their calls and times.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -141,61 +139,6 @@ TEST(TimesOfLaterPasses, AreTakenThoughTheFirstPassMadeATable) {
   EXPECT_GT(time_of_table(), 0);
   for (int i = 0; i < 3; ++i) run_step();  // One that proves, one that is timed.
   EXPECT_EQ(time_of_table(), 0);
-}
-
-/// Layers of three buffers: a fixed one and two of rows.
-Profile profile_of_rows(const std::vector<std::vector<std::uint64_t>>& layers) {
-  Profile profile;
-  ChunkProfile& chunk = profile.chunks.emplace_back();
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    for (const std::uint64_t size : layers[layer]) {
-      BufferProfile buffer;
-      buffer.id = static_cast<int>(chunk.buffers.size());
-      buffer.layer = static_cast<int>(layer);
-      buffer.size = Bytes(size);
-      chunk.buffers.push_back(buffer);
-    }
-  }
-  return profile;
-}
-
-RecordedPass pass_of_rows(const std::vector<std::uint64_t>& sizes) {
-  RecordedPass pass;
-  for (const std::uint64_t size : sizes) pass.sizes.emplace_back(size);
-  return pass;
-}
-
-TEST(UnsteadySizes, LeaveTwiceWhatALayerWasSeenToChangeBy) {
-  const Profile profile = profile_of_rows({{100, 40, 10}, {70, 20, 20}});
-  EXPECT_EQ(unsteady_bytes(profile, {RecordedPass{}, pass_of_rows({100, 46, 9, 70, 25, 22})}),
-            Bytes(14));
-  // A layer where one grows and another shrinks: as much as the larger of both.
-  EXPECT_EQ(unsteady_bytes(profile, {RecordedPass{}, pass_of_rows({100, 46, 1, 70, 20, 20})}),
-            Bytes(18));
-}
-
-TEST(UnsteadySizes, LeaveWhatALayerIsSmallerByThanAnotherOfItsKind) {
-  const Profile profile = profile_of_rows({{100, 40, 10}, {100, 60, 30}});
-  const std::vector<RecordedPass> passes = {{}, pass_of_rows({100, 41, 11, 100, 61, 31})};
-  EXPECT_EQ(unsteady_bytes(profile, passes), Bytes(42));
-}
-
-TEST(UnsteadySizes, AreNotThoseOfLayersOfAnotherWidth) {
-  const Profile wide = profile_of_rows({{100, 40, 10}, {200, 80, 20}});
-  EXPECT_EQ(unsteady_bytes(wide, {RecordedPass{}, pass_of_rows({100, 41, 11, 200, 81, 21})}),
-            Bytes(4));
-  // Where all sizes change nothing tells which layers are of one kind.
-  EXPECT_EQ(unsteady_bytes(wide, {RecordedPass{}, pass_of_rows({101, 41, 11, 201, 81, 21})}),
-            Bytes(6));
-}
-
-TEST(UnsteadySizes, LeaveNothingWhereNoSizeChanges) {
-  const Profile profile = profile_of_rows({{100, 40, 10}, {100, 60, 30}});
-  EXPECT_EQ(unsteady_bytes(profile, {}), Bytes(0));
-  EXPECT_EQ(unsteady_bytes(profile, {RecordedPass{}, pass_of_rows({100, 40, 10, 100, 60, 30})}),
-            Bytes(0));
-  // Nor for passes that saved something else.
-  EXPECT_EQ(unsteady_bytes(profile, {RecordedPass{}, pass_of_rows({100, 50, 10})}), Bytes(0));
 }
 
 }  // namespace
