@@ -131,6 +131,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);
+  /// By how much a buffer that is saved is larger than it was recorded.
   void note_growth(Pass& pass, int id, std::size_t bytes) const;
   void note_first_save(Pass& pass);
   void diverge(Pass& pass);
@@ -266,8 +267,9 @@ class SessionCore final : public Interceptor,
   /// Whether the timed step waited longer for copies than `fresh` explains; mends its link then.
   [[nodiscard]] bool learn_link(Profile& fresh);
   [[nodiscard]] SimulateOptions simulated_as_now() const;
-  /// Plans with less, if the last measured step had more than the budget.
+  /// Whether the record that no plan fits may have what later steps have not. True once at most.
   [[nodiscard]] bool may_record_again();
+  /// Plans with less, if the last measured step had more than the budget.
   void keep_within_budget();
   void look_at_measured() const;
   [[nodiscard]] BudgetReport budget_report() const;
