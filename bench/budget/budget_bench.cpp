@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "common/devices.hpp"
+#include "common/spread.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "support/step_trace.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -17,16 +20,30 @@ constexpr int kSettling = 14;
 /// What all plans of the way to the last one offload, or less.
 constexpr Bytes kMostOffloaded = 24_GiB;
 constexpr Bytes kWindow = 1_GiB;
+/// A GPU takes a while to find its clock.
+constexpr int kClockTurns = 4;
+constexpr int kClockWarmUp = 3;
+constexpr int kClockSteps = 6;
 
 Budget budget_of(const app::BudgetText& text) {
   if (const auto* bytes = std::get_if<Bytes>(&text)) return *bytes;
   return Budget::share(std::get<app::Share>(text).value);
 }
 
+std::unique_ptr<ClockMeter> meter_of(at::Device device) {
+  if (device.is_cuda()) {
+    for (const app::Gpu& gpu : app::gpu_system().gpus) {
+      if (gpu.index == device.index()) return std::make_unique<ClockMeter>(gpu.pci_bus);
+    }
+  }
+  throw InvalidArgument("bench", "--clocks wants a GPU, and the model is on " + device.str());
+}
+
 }  // namespace
 
-BudgetBench::BudgetBench(const LlamaShape& shape, int repeats, bool fuse)
-    : repeats_(repeats), fuse_(fuse), measured_(shape) {
+BudgetBench::BudgetBench(const LlamaShape& shape, BudgetSettings settings)
+    : settings_(std::move(settings)), measured_(shape) {
+  if (settings_.clocks) meter_ = meter_of(measured_.tokens().device());
   (void)measured_.step(nullptr);  // Gradients are there from now on.
 }
 
@@ -35,12 +52,12 @@ SessionOptions BudgetBench::session_options(Bytes offloaded) const {
   options.device = measured_.tokens().device();
   if (measured_.tokens().is_cuda()) options.prepare = offloaded;
   options.time_waits_every = 4;  // So that a warm step is among them.
-  options.fuse_replays = fuse_;
+  options.fuse_replays = settings_.fuse;
   return options;
 }
 
-void BudgetBench::measure(Session& session, BudgetOutcome& outcome) {
-  for (int i = 0; i < repeats_ + kWarmUp; ++i) {
+void BudgetBench::measure(const BudgetRow& row, Session& session, BudgetOutcome& outcome) {
+  for (int i = 0; i < settings_.repeats + kWarmUp; ++i) {
     const double base = measured_.step(nullptr).milliseconds;
     const app::MeasuredStep step = measured_.step(&session);
     if (i < kWarmUp) continue;
@@ -50,7 +67,43 @@ void BudgetBench::measure(Session& session, BudgetOutcome& outcome) {
     outcome.peak = std::max(outcome.peak, step.peak);
   }
   outcome.report = session.report();
+  if (meter_ != nullptr) outcome.clocks = measure_clocks(session);
+  if (!settings_.traces.empty()) trace(session, row.text);
   outcome.different = measured_.count_different(session);
+}
+
+ClockOutcome BudgetBench::measure_clocks(Session& session) {
+  ClockOutcome outcome;
+  const auto turn = [&](Session* used, std::vector<double>& clock, std::vector<double>& power,
+                        std::vector<double>& capped) {
+    for (int i = 0; i < kClockWarmUp; ++i) (void)measured_.step(used);
+    std::vector<double> times;
+    meter_->start();
+    for (int i = 0; i < kClockSteps; ++i) times.push_back(measured_.step(used).milliseconds);
+    const ClockReading reading = meter_->stop();
+    clock.push_back(reading.clock);
+    power.push_back(reading.power);
+    capped.push_back(100 * reading.capped);
+    return app::spread_of(times).median;
+  };
+  for (int i = 0; i < kClockTurns; ++i) {
+    const double without =
+        turn(nullptr, outcome.without, outcome.power_without, outcome.capped_without);
+    const double within =
+        turn(&session, outcome.within, outcome.power_within, outcome.capped_within);
+    outcome.ratios.push_back(within / without);
+  }
+  return outcome;
+}
+
+void BudgetBench::trace(Session& session, const std::string& name) {
+  const auto trace_to = [&](Session* used, const char* ending) {
+    trace_step(
+        measured_.tokens().device(), [&] { (void)measured_.step(used); },
+        settings_.traces / (name + ending));
+  };
+  trace_to(nullptr, "-without.json");
+  trace_to(&session, "-with.json");
 }
 
 BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
@@ -64,7 +117,7 @@ BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
     (void)measured_.step(nullptr);
     (void)measured_.step(&session);
   }
-  measure(session, outcome);
+  measure(row, session, outcome);
   profile_ = session.profile();
   const std::shared_ptr<const Plan> plan = session.plan();
   if (plan == nullptr || !plan->budget) {
@@ -91,7 +144,7 @@ BudgetOutcome BudgetBench::run_by_plan(const BudgetRow& row) {
   options.plan = outcome.planned.plan;
   Session session(std::move(options));
   session.register_model(measured_.model());
-  measure(session, outcome);
+  measure(row, session, outcome);
   return outcome;
 }
 

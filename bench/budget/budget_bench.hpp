@@ -1,6 +1,7 @@
 /// Runs one model within budgets, and keeps what was predicted beside what was measured.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -8,9 +9,26 @@
 #include "cases.hpp"
 #include "spillway/plan/planner.hpp"
 #include "spillway/torch/session.hpp"
+#include "support/clock_meter.hpp"
 #include "training/measured_model.hpp"
 
 namespace spillway::bench {
+
+struct BudgetSettings {
+  int repeats = 7;
+  bool fuse = true;              ///< As SessionOptions::fuse_replays.
+  bool clocks = false;           ///< Read the GPU's clock in steps that follow their own kind.
+  std::filesystem::path traces;  ///< Traces of a step without and within go here; empty: none.
+};
+
+/// The GPU in steps without and with a session, in turns of several of a kind, so that its clock is
+/// that of the kind.
+struct ClockOutcome {
+  std::vector<double> without, within;  ///< Of each turn, in MHz.
+  std::vector<double> power_without, power_within;
+  std::vector<double> capped_without, capped_within;
+  std::vector<double> ratios;  ///< Of the turns' median steps.
+};
 
 struct BudgetOutcome {
   Bytes budget;
@@ -21,12 +39,13 @@ struct BudgetOutcome {
   Bytes peak;                        ///< The largest of those steps.
   int different = 0;                 ///< Gradients that differ in a bit.
   SessionReport report;
+  std::optional<ClockOutcome> clocks;
 };
 
 class BudgetBench {
  public:
-  /// `fuse`: as SessionOptions::fuse_replays.
-  BudgetBench(const LlamaShape& shape, int repeats, bool fuse);
+  /// Errors: as ClockMeter, if clocks are wanted.
+  BudgetBench(const LlamaShape& shape, BudgetSettings settings);
 
   /// As a user has it: a session that is given the budget, records, proves, plans and goes on. Its
   /// profile is what the other budgets are planned from.
@@ -44,11 +63,13 @@ class BudgetBench {
  private:
   [[nodiscard]] SessionOptions session_options(Bytes offloaded) const;
   /// Steps in turns, then the comparison of bits.
-  void measure(Session& session, BudgetOutcome& outcome);
+  void measure(const BudgetRow& row, Session& session, BudgetOutcome& outcome);
+  [[nodiscard]] ClockOutcome measure_clocks(Session& session);
+  void trace(Session& session, const std::string& name);
 
-  int repeats_;
-  bool fuse_;
+  BudgetSettings settings_;
   app::MeasuredModel measured_;
+  std::unique_ptr<ClockMeter> meter_;  // Null unless clocks are wanted.
   std::shared_ptr<const Profile> profile_;
 };
 

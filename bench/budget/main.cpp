@@ -7,12 +7,17 @@
 /// above the budget. Errors are those of the planner's prediction, as shares of what was measured.
 /// "gradients that differ" counts those that differ in a bit from those without a session.
 ///
+/// A GPU at the limit of its power lowers its clock the more it computes, which no planner knows:
+/// --clocks says which clock steps of either kind have, in turns of several steps of a kind.
+/// "ratio of cycles" is the ratio of such turns times that of their clocks.
+///
 /// One row, "the whole way", is what a user has: a session that was given the budget and nothing
 /// else; how long its planner took is not told. The others carry out plans for the profile which
 /// that session recorded.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -35,8 +40,7 @@ constexpr double kMostPeakError = 2;
 struct Options {
   bool small = false;
   bool explain = false;
-  bool fuse = true;
-  int repeats = 7;
+  BudgetSettings bench;
   std::string model = "layers";
   std::vector<std::string> budgets;  // Empty: those of the model.
   std::string profile;               // Where the profile goes; empty: nowhere.
@@ -50,6 +54,25 @@ double seconds(std::chrono::milliseconds time) { return static_cast<double>(time
 
 /// In percent of what was measured.
 double error_of(double predicted, double measured) { return 100 * (predicted / measured - 1); }
+
+void add_clocks(std::vector<Value>& values, const ClockOutcome& clocks) {
+  std::vector<double> cycles;
+  for (std::size_t i = 0; i < clocks.ratios.size(); ++i) {
+    cycles.push_back(clocks.ratios[i] * clocks.within[i] / clocks.without[i]);
+  }
+  const auto add = [&](const char* name, const char* unit, int decimals,
+                       const std::vector<double>& of) {
+    values.push_back({name, unit, decimals, app::spread_of(of)});
+  };
+  add("ratio in turns of several", "x", 3, clocks.ratios);
+  add("ratio of cycles", "x", 3, cycles);
+  add("clock", "MHz", 0, clocks.within);
+  add("clock without", "MHz", 0, clocks.without);
+  add("power", "W", 0, clocks.power_within);
+  add("power without", "W", 0, clocks.power_without);
+  add("clock held down by power", "%", 0, clocks.capped_within);
+  add("without", "%", 0, clocks.capped_without);
+}
 
 std::vector<Value> values_beside(const BudgetOutcome& outcome) {
   const PlannedStep& planned = outcome.planned;
@@ -74,6 +97,7 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("to reload", "ms", 1, milliseconds(outcome.report.waits.reload)),
       exact("demoted", "", 0, static_cast<double>(outcome.report.demoted.size())),
   };
+  if (outcome.clocks) add_clocks(values, *outcome.clocks);
   if (planned.rounds > 0) values.push_back(exact("planning", "s", 2, seconds(planned.time)));
   return values;
 }
@@ -137,10 +161,16 @@ void add_line(app::TextTable& table, const std::string& text, const BudgetOutcom
 void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
-  app.add_flag("!--no-fuse", options.fuse,
+  app.add_flag("!--no-fuse", options.bench.fuse,
                "Repeat elementwise operators that follow each other by a kernel each");
-  app.add_option("--repeats", options.repeats, "Timed steps of each row")
+  app.add_option("--repeats", options.bench.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--clocks", options.bench.clocks,
+               "Read the GPU's clock and power in steps without and within the budget");
+  app.add_option("--trace", options.bench.traces,
+                 "Write traces of a step without and within the budget into this folder, which "
+                 "bench/layers/compare_traces.py compares")
+      ->type_name("FOLDER");
   app.add_option("--model", options.model, "layers, long (65,536 tokens) or moe")
       ->check(CLI::IsMember(budget_models()))
       ->capture_default_str();
@@ -159,9 +189,10 @@ void measure_all(const Options& options, Report& report) {
                      {"hidden", chosen.shape.hidden},
                      {"tokens", chosen.shape.tokens},
                      {"experts", chosen.shape.moe.experts},
-                     {"replays fused", options.fuse}};
+                     {"replays fused", options.bench.fuse}};
   report.side_by_side = empty_table();
-  BudgetBench bench(chosen.shape, options.repeats, options.fuse);
+  if (!options.bench.traces.empty()) std::filesystem::create_directories(options.bench.traces);
+  BudgetBench bench(chosen.shape, options.bench);
   const double base_peak = in_gib(bench.base_peak());
   const auto run = [&](const BudgetRow& row, bool whole_way) {
     std::cerr << "measuring: " << row.text << (whole_way ? ", the whole way" : "") << " ...\n";

@@ -17,7 +17,7 @@
 #include "spillway/models/llama.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
-#include "step_trace.hpp"
+#include "support/step_trace.hpp"
 #include "support/training_program.hpp"
 #include "training/device_memory.hpp"
 #include "training/measured_model.hpp"

@@ -1,4 +1,4 @@
-#include "step_trace.hpp"
+#include "support/step_trace.hpp"
 
 #include <set>
 
