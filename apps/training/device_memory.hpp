@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <c10/core/Device.h>
 
@@ -23,6 +24,10 @@ std::uint64_t start_measuring_memory(c10::Device device);
 [[nodiscard]] std::uint64_t peak_memory(c10::Device device);
 /// What the allocator holds of the device, in use or not; 0 on the CPU.
 [[nodiscard]] std::uint64_t reserved_memory(c10::Device device);
+/// Asks the allocator to hold no more than `most`, in use or not: where it would, it gives back what
+/// is not in use, which waits for the device, and throws c10::OutOfMemoryError if that is
+/// not enough. Nothing: all of the device. Does nothing on the CPU.
+void limit_reserved_memory(c10::Device device, std::optional<std::uint64_t> most);
 void wait_for_device(c10::Device device);
 
 }  // namespace spillway::app

@@ -1,6 +1,10 @@
+#include <algorithm>
+
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include "training/device_memory.hpp"
 #include "training/host_memory.hpp"
@@ -41,6 +45,19 @@ std::uint64_t reserved_memory(c10::Device device) {
   if (!device.is_cuda()) return 0;
   return static_cast<std::uint64_t>(
       allocator::getDeviceStats(device.index()).reserved_bytes[0].current);
+}
+
+void limit_reserved_memory(c10::Device device, std::optional<std::uint64_t> most) {
+  if (!device.is_cuda()) return;
+  double share = 1;
+  if (most) {
+    const c10::cuda::CUDAGuard guard(device);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    share = std::min(share, static_cast<double>(*most) / static_cast<double>(total));
+  }
+  allocator::setMemoryFraction(share, device.index());
 }
 
 void wait_for_device(c10::Device device) {

@@ -18,6 +18,8 @@ std::uint64_t peak_memory(c10::Device /*device*/) { return host_memory_peak().co
 
 std::uint64_t reserved_memory(c10::Device /*device*/) { return 0; }
 
+void limit_reserved_memory(c10::Device /*device*/, std::optional<std::uint64_t> /*most*/) {}
+
 void wait_for_device(c10::Device /*device*/) {}
 
 }  // namespace spillway::app

@@ -18,10 +18,14 @@
 /// for a budget leaves buffers on the device as long as the budget allows. "bits differ" counts
 /// gradients that differ in a bit from those without a session. "what the allocator holds beyond
 /// it" is memory that it reserved and never handed out, after steps with the session alone:
-/// fragments. Two further sets of rows are asked for by --plans: experts in every second layer (on
-/// this rank alone) with their inputs offloaded; and layers recomputed, without and with what
-/// enters them offloaded, in parts, and both, whose speeds are compared. In parts: tensor ranks are
-/// made up too (stand_in_shards.hpp), so that bits cannot be compared there; tests with ranks do.
+/// fragments. Where a device is short of memory the allocator gives fragments back before it fails;
+/// what that costs is in the row after it, of steps in which it may hold no more than the share
+/// that is wanted; there is no such row if a step cannot run so.
+///
+/// Two further sets of rows are asked for by --plans: experts in every second layer (on this rank
+/// alone) with their inputs offloaded; and layers recomputed, without and with what enters them
+/// offloaded, in parts, and both, whose speeds are compared. In parts: tensor ranks are made up too
+/// (stand_in_shards.hpp), so that bits cannot be compared there; tests with ranks do.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -45,8 +49,7 @@ constexpr const char* kQuestion =
 
 constexpr int kStages = 4;
 constexpr double kMostRatio = 1.02;
-constexpr double kLeastReduction = 99.5;  // Percent, as
-constexpr double kMostUnused = 3;
+constexpr double kLeastReduction = 99.5;  // Percent.
 
 struct Options {
   bool small = false;
@@ -240,6 +243,16 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
          {"what the allocator holds beyond it", "%", 2, app::exactly(*outcome.unused)},
          Wanted{Wanted::Kind::kAtMost, kMostUnused, judge},
          {exact("without a session", "%", 2, *outcome.unused_without)}});
+    if (!outcome.tight_milliseconds.empty()) {
+      const double base = app::spread_of(outcome.base).median;
+      std::vector<double> ratios;
+      for (const double time : outcome.tight_milliseconds) ratios.push_back(time / base);
+      report.figures.push_back(
+          {id + "_tight",
+           {"step / base if it may hold no more than that", "x", 3, app::spread_of(ratios)},
+           std::nullopt,
+           {}});
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/DeviceAccelerator.h>
+#include <c10/util/Exception.h>
 
 #include "spillway/plan/peak_reduction.hpp"
 #include "spillway/plan/simulate.hpp"
@@ -58,6 +59,25 @@ std::optional<double> unused_memory(LoneStage& stage, Session* session) {
   return 100 * (1 - static_cast<double>(app::peak_memory(device)) / reserved);
 }
 
+/// The times of steps while the allocator has no more than that. Precondition: unused_memory() with
+/// the session was just asked for.
+std::vector<double> tight_steps(LoneStage& stage, Session& session, int repeats) {
+  const at::Device device = stage.device();
+  if (!device.is_cuda()) return {};
+  const auto peak = static_cast<double>(app::peak_memory(device));
+  at::accelerator::emptyCache();
+  app::limit_reserved_memory(device, static_cast<std::uint64_t>(peak / (1 - kMostUnused / 100)));
+  std::vector<double> times;
+  try {
+    for (int i = 0; i < 2; ++i) (void)stage.step(&session);
+    for (int i = 0; i < repeats; ++i) times.push_back(stage.step(&session).milliseconds);
+  } catch (const c10::OutOfMemoryError&) {
+    times.clear();
+  }
+  app::limit_reserved_memory(device, std::nullopt);
+  return times;
+}
+
 void save(const Session& session, const std::filesystem::path& folder, const std::string& id) {
   std::filesystem::create_directories(folder);
   save_profile(*session.profile(), folder / (id + "-profile.json"));
@@ -86,6 +106,7 @@ Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGro
   predict(stage, session, shards.get(), outcome);
   outcome.unused_without = unused_memory(stage, nullptr);
   outcome.unused = unused_memory(stage, &session);
+  outcome.tight_milliseconds = tight_steps(stage, session, repeats);
   if (!folder.empty()) save(session, folder, id);
   if (shards == nullptr) outcome.different = stage.count_different(session);
   return outcome;

@@ -12,6 +12,9 @@
 
 namespace spillway::bench {
 
+/// What an allocator may hold beyond the peak, in percent of all that it holds.
+inline constexpr double kMostUnused = 3;
+
 struct Outcome {
   std::vector<double> base;  ///< In turns with
   std::vector<double> milliseconds;
@@ -26,7 +29,10 @@ struct Outcome {
   /// percent. Nothing on the CPU.
   std::optional<double> unused;
   std::optional<double> unused_without;  ///< The same after steps without it.
-  std::optional<int> different;          ///< Nothing where values are made up.
+  /// What steps with the session take if the allocator may hold no more than kMostUnused beyond
+  /// their peak, and so gives back fragments; empty if it cannot, or on the CPU.
+  std::vector<double> tight_milliseconds;
+  std::optional<int> different;  ///< Nothing where values are made up.
 };
 
 /// Lets a session with `given` settle, then takes turns without and with it. `shards`: made up, or
