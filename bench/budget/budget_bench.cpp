@@ -7,6 +7,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "support/step_trace.hpp"
+#include "support/training_program.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -14,9 +15,6 @@ namespace {
 using namespace spillway::literals;
 
 constexpr int kWarmUp = 3;
-/// A session with a budget records, then proves a plan and times a step or four, at most three
-/// times, and proves the last plan.
-constexpr int kSettling = 14;
 /// What all plans of the way to the last one offload, or less.
 constexpr Bytes kMostOffloaded = 24_GiB;
 constexpr Bytes kWindow = 1_GiB;
@@ -113,7 +111,7 @@ BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
   Session session(std::move(options));
   session.register_model(measured_.model());
   BudgetOutcome outcome;
-  for (int i = 0; i < kSettling; ++i) {
+  for (int i = 0; i < kStepsToSettle; ++i) {
     (void)measured_.step(nullptr);
     (void)measured_.step(&session);
   }

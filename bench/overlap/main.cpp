@@ -38,8 +38,6 @@ constexpr const char* kQuestion =
     "How much of the exchange between ranks of experts is hidden behind computing?";
 
 constexpr int kWarmUp = 3;
-/// A session with a budget records, then proves a plan and times a step, at most four times.
-constexpr int kSettling = 10;
 
 struct Options {
   bool small = false;
@@ -152,7 +150,7 @@ std::vector<Row> rows_of(const Options& options, const LlamaShape& shape, PacedL
     kept.with_session = true;
     kept.model = model;
     kept.session = session_for(options.budget, model->model(), shape.device, small);
-    for (int i = 0; i < kSettling; ++i) (void)step(kept, link);
+    for (int i = 0; i < kStepsToSettle; ++i) (void)step(kept, link);
     rows.push_back(std::move(kept));
   }
   return rows;
