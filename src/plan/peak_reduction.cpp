@@ -17,6 +17,19 @@ Plan without_windows(Plan plan) {
   return plan;
 }
 
+/// The profile as if all passes were later ones: what the first pass of a model makes for good is
+/// there before a step.
+Profile of_later_steps(Profile profile) {
+  for (ChunkProfile& chunk : profile.chunks) {
+    if (!chunk.later_bytes) continue;
+    for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
+      chunk.timeline[i].other_bytes = (*chunk.later_bytes)[i];
+    }
+    chunk.later_bytes.reset();
+  }
+  return profile;
+}
+
 }  // namespace
 
 std::optional<double> PeakReduction::reached(Bytes unaided, Bytes peak) const {
@@ -25,9 +38,10 @@ std::optional<double> PeakReduction::reached(Bytes unaided, Bytes peak) const {
   return less / static_cast<double>(most().count());
 }
 
-std::optional<PeakReduction> peak_reduction(const Profile& profile, const Plan& plan,
+std::optional<PeakReduction> peak_reduction(const Profile& recorded, const Plan& plan,
                                             const SimulateOptions& options) {
-  if (!has_times(profile) || !made_for(plan, profile)) return std::nullopt;
+  if (!has_times(recorded) || !made_for(plan, recorded)) return std::nullopt;
+  const Profile profile = of_later_steps(recorded);
   SimulateOptions wanted;
   wanted.schedule = options.schedule;
   wanted.shard = options.shard;

@@ -53,6 +53,25 @@ TEST(PeakReduction, CountsThePassesInFlight) {
   EXPECT_LE(found->least, Bytes(20'000'000));
 }
 
+/// What the first pass of a model makes for good is there before later steps.
+TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
+  Profile profile = row_of_calls(10);
+  const PassSchedule two = {{0, 0, false}, {0, 0, true}, {0, 1, false}, {0, 1, true}};
+  SimulateOptions options;
+  options.schedule = two;
+  const Plan plan = plan_by(profile, kOffload);
+  const auto before = peak_reduction(profile, plan, options);
+  ChunkProfile& chunk = profile.chunks[0];
+  chunk.later_bytes.emplace(chunk.timeline.size(), 0);
+  for (Moment& moment : chunk.timeline) moment.other_bytes = 150'000'000;
+  ASSERT_TRUE(before);
+  EXPECT_GT(simulate(profile, make_plan(profile, {}), options).peak, before->kept);
+  EXPECT_EQ(peak_reduction(profile, plan, options), before);
+  // Nobody recorded a later pass: what is there may be made anew in every step.
+  chunk.later_bytes.reset();
+  EXPECT_NE(peak_reduction(profile, plan, options), before);
+}
+
 TEST(PeakReduction, IsLessWhereThePeakIsElsewhere) {
   const Profile profile = llama_profile(4);
   const Plan plan = plan_by(profile, kOffload);
