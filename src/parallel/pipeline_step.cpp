@@ -222,12 +222,23 @@ void PipelineStep::send_activation(const PipelineAction& action) {
                         " for micro-batches of equal sizes; the next stage does not expect that: "
                         "set shapes_every_time");
   }
-  if (all_known_) aside([&] { state_.activations.settle(1); });
+  make_room(state_.activations);
   state_.activations.send(outputs, action.peer, action.tag);
 }
 
+void PipelineStep::make_room(StageChannel& channel) const {
+  if (all_known_) {
+    aside([&] { channel.settle(1); });
+  } else {
+    // While a stage learns shapes, it posts no receives ahead: two that wait for each other's would
+    // never end. A later step has one more message under way, the one that it expects: sessions
+    // record this step, and plan for those.
+    channel.drop_what_left(2);
+  }
+}
+
 void PipelineStep::send_gradient(const PipelineAction& action) {
-  if (all_known_) aside([&] { state_.gradients.settle(1); });
+  make_room(state_.gradients);
   state_.gradients.send(take(input_gradients_, {action.chunk, action.micro_batch}), action.peer,
                         action.tag);
 }

@@ -49,6 +49,8 @@ class PipelineStep {
   void backward(const PipelineAction& action);
   void send_activation(const PipelineAction& action);
   void send_gradient(const PipelineAction& action);
+  /// Before a message: those before it that have left give up their memory.
+  void make_room(StageChannel& channel) const;
   void receive_activation(const PipelineAction& action);
   void receive_gradient(const PipelineAction& action);
 

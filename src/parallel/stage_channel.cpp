@@ -1,5 +1,7 @@
 #include "parallel/stage_channel.hpp"
 
+#include <algorithm>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -111,6 +113,14 @@ void StageChannel::settle(std::size_t but) {
     for (Pending& pending : outgoing_.front().pending) pending.wait();
     outgoing_.erase(outgoing_.begin());
   }
+}
+
+void StageChannel::drop_what_left(std::size_t but) {
+  const auto left = [](const Outgoing& message) {
+    return std::all_of(message.pending.begin(), message.pending.end(),
+                       [](const Pending& pending) { return pending.done(); });
+  };
+  while (outgoing_.size() > but && left(outgoing_.front())) settle(outgoing_.size() - 1);
 }
 
 }  // namespace spillway

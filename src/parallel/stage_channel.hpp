@@ -53,6 +53,9 @@ class StageChannel {
 
   /// Returns when all but the last `but` messages have left.
   void settle(std::size_t but);
+  /// Gives up the tensors of messages that have left, from the oldest on, but of the last `but`.
+  /// Does not wait; a backend that does not tell keeps them until settle().
+  void drop_what_left(std::size_t but);
 
  private:
   struct Outgoing {

@@ -9,6 +9,7 @@
 
 #include "pipeline_models.hpp"
 #include "spillway/parallel/topology.hpp"
+#include "spillway/torch/host_memory.hpp"
 #include "support/ranks.hpp"
 
 namespace spillway {
@@ -146,6 +147,33 @@ TEST_P(Messages, MayHaveSizesThatDependOnWhatIsInThem) {
   Session session = offloading();
   compare(/*trims=*/true, /*shapes_every_time=*/true, &session);
   EXPECT_THAT(session.report().fallbacks, IsEmpty()) << session.report();
+}
+
+/// A first step, in which stages tell each other shapes, keeps some messages that have left, not
+/// all of them.
+TEST(FirstStep, DoesNotKeepWhatItHasSent) {
+  constexpr std::int64_t kMicroBatches = 24;
+  constexpr std::int64_t kRows = 8;
+  constexpr std::int64_t kLength = 2048;
+  constexpr std::uint64_t kMessage = kRows * kLength * kWidth * sizeof(float);
+  count_host_memory();
+  const Topology topology(ranks().size(), {.pipeline = ranks().size()});
+  PipelineLayer model = make_model(ranks().size(), ranks().rank(), 1, false);
+  PipelineRunner runner(model, make_pipeline_groups(ranks(), topology, model));
+  const at::Tensor tokens = at::arange(kRows * kLength, at::kLong).view({kRows, kLength});
+  const std::vector<MicroBatch> batches(kMicroBatches,
+                                        {{tokens.remainder(kVocabulary)}, at::full({kRows}, 0.1)});
+  const auto peak_of_step = [&] {
+    runner.zero_gradients();
+    const Bytes before = host_memory();
+    (void)start_host_memory_peak();
+    (void)runner.train(batches, nullptr);
+    return host_memory_peak() - before;
+  };
+  const Bytes first = peak_of_step();
+  const Bytes second = peak_of_step();
+  EXPECT_GT(second, Bytes(kMessage));
+  EXPECT_LE(first, second + Bytes(8 * kMessage)) << to_string(first) << ", " << to_string(second);
 }
 
 INSTANTIATE_TEST_SUITE_P(Chunks, Messages, ::testing::Values(1, 2));
