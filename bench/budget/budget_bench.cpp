@@ -6,8 +6,8 @@
 #include "common/spread.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "support/settle.hpp"
 #include "support/step_trace.hpp"
-#include "support/training_program.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -54,7 +54,7 @@ SessionOptions BudgetBench::session_options(Bytes offloaded) const {
   return options;
 }
 
-void BudgetBench::measure(const BudgetRow& row, Session& session, BudgetOutcome& outcome) {
+void BudgetBench::measure(const std::string& name, Session& session, BudgetOutcome& outcome) {
   for (int i = 0; i < settings_.repeats + kWarmUp; ++i) {
     const double base = measured_.step(nullptr).milliseconds;
     const app::MeasuredStep step = measured_.step(&session);
@@ -66,7 +66,11 @@ void BudgetBench::measure(const BudgetRow& row, Session& session, BudgetOutcome&
   }
   outcome.report = session.report();
   if (meter_ != nullptr) outcome.clocks = measure_clocks(session);
-  if (!settings_.traces.empty()) trace(session, row.text);
+  if (!settings_.traces.empty()) {
+    trace_without_and_with(
+        measured_.tokens().device(), [&](Session* used) { (void)measured_.step(used); }, session,
+        settings_.traces / name);
+  }
   outcome.different = measured_.count_different(session);
 }
 
@@ -94,16 +98,6 @@ ClockOutcome BudgetBench::measure_clocks(Session& session) {
   return outcome;
 }
 
-void BudgetBench::trace(Session& session, const std::string& name) {
-  const auto trace_to = [&](Session* used, const char* ending) {
-    trace_step(
-        measured_.tokens().device(), [&] { (void)measured_.step(used); },
-        settings_.traces / (name + ending));
-  };
-  trace_to(nullptr, "-without.json");
-  trace_to(&session, "-with.json");
-}
-
 BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
   SessionOptions options = session_options(kMostOffloaded);
   options.budget = budget_of(row.budget);
@@ -111,11 +105,12 @@ BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
   Session session(std::move(options));
   session.register_model(measured_.model());
   BudgetOutcome outcome;
-  for (int i = 0; i < kStepsToSettle; ++i) {
+  const auto both = [&] {
     (void)measured_.step(nullptr);
     (void)measured_.step(&session);
-  }
-  measure(row, session, outcome);
+  };
+  settle(session, both, kStepsToSettle, 3 * kStepsToSettle);
+  measure(row.text + "-whole-way", session, outcome);
   profile_ = session.profile();
   const std::shared_ptr<const Plan> plan = session.plan();
   if (plan == nullptr || !plan->budget) {
@@ -142,7 +137,7 @@ BudgetOutcome BudgetBench::run_by_plan(const BudgetRow& row) {
   options.plan = outcome.planned.plan;
   Session session(std::move(options));
   session.register_model(measured_.model());
-  measure(row, session, outcome);
+  measure(row.text, session, outcome);
   return outcome;
 }
 

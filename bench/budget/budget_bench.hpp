@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cases.hpp"
@@ -62,10 +63,9 @@ class BudgetBench {
 
  private:
   [[nodiscard]] SessionOptions session_options(Bytes offloaded) const;
-  /// Steps in turns, then the comparison of bits.
-  void measure(const BudgetRow& row, Session& session, BudgetOutcome& outcome);
+  /// Steps in turns, then clocks and traces (as `name`) if wanted, then the comparison of bits.
+  void measure(const std::string& name, Session& session, BudgetOutcome& outcome);
   [[nodiscard]] ClockOutcome measure_clocks(Session& session);
-  void trace(Session& session, const std::string& name);
 
   BudgetSettings settings_;
   app::MeasuredModel measured_;

@@ -3,7 +3,7 @@
 
 usage: compare_traces.py WITHOUT.json WITH.json [--top N] [--gaps N]
 
-The traces are those of `bench_layers --trace`: Chrome's format, the annotations "forward" and "backward" on the host.
+The traces are those of `bench_layers --trace` or `bench_budget --trace`: Chrome's format, the annotations "forward" and "backward" on the host.
 Work belongs to the part in which the host launched it; what was launched before forward is left out. The compute
 stream is the one with the most time in kernels. A gap of it is "late" if the host launched the next work only after
 the gap began; else the work was there and waited for another stream, or for the GPU to start it.
@@ -87,7 +87,7 @@ def read_trace(path: Path) -> Trace:
     starts = {event["name"]: event["ts"] for event in events if event.get("cat") == "user_annotation"}
     missing = [part for part in PARTS if part not in starts]
     if missing:
-        raise TraceError(f"{path}: no annotation {' and '.join(missing)}; was it written by bench_layers --trace?")
+        raise TraceError(f"{path}: no annotation {' and '.join(missing)}; was it written by bench_layers or bench_budget --trace?")
     launches = {event["args"]["correlation"]: event["ts"] for event in events if is_launch(event)}
     operators = {event["args"].get("External id"): event["name"] for event in events if event.get("cat") == "cpu_op"}
 

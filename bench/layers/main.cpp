@@ -89,7 +89,11 @@ class Bench {
     }
     outcome.report = session.report();
     outcome.link = session.profile()->link;
-    if (!traces.empty()) trace(session, traces / row.id);
+    if (!traces.empty()) {
+      trace_without_and_with(
+          measured_.tokens().device(), [&](Session* used) { (void)measured_.step(used); }, session,
+          traces / row.id);
+    }
     outcome.different = measured_.count_different(session);
     if (explain_) std::cerr << explain(*session.plan(), session.profile().get()) << '\n';
     return outcome;
@@ -146,15 +150,6 @@ class Bench {
     options.time_waits_every = 4;  // So that a warm step is among them.
     options.fuse_replays = fuse_;
     return options;
-  }
-
-  void trace(Session& session, const std::filesystem::path& name) {
-    const auto trace_to = [&](Session* used, const char* ending) {
-      trace_step(
-          measured_.tokens().device(), [&] { (void)measured_.step(used); }, name.string() + ending);
-    };
-    trace_to(nullptr, "-without.json");
-    trace_to(&session, "-with.json");
   }
 
   int repeats_;

@@ -26,6 +26,7 @@
 #include "common/files.hpp"
 #include "paced_link.hpp"
 #include "spillway/trace/trace.hpp"
+#include "support/settle.hpp"
 #include "support/training_program.hpp"
 #include "training/measured_model.hpp"
 
@@ -38,9 +39,6 @@ constexpr const char* kQuestion =
     "How much of the exchange between ranks of experts is hidden behind computing?";
 
 constexpr int kWarmUp = 3;
-/// A plan whose peak was above the budget is made anew after all others.
-constexpr int kMostSettling = 3 * kStepsToSettle;
-constexpr int kSettled = 3;
 
 struct Options {
   bool small = false;
@@ -133,18 +131,6 @@ std::unique_ptr<Session> session_for(const std::string& budget_text, const Llama
   return session;
 }
 
-/// Steps until the session keeps its plan.
-void settle(Row& row, PacedLink& link) {
-  std::uint64_t plans = 0;
-  int same = 0;
-  for (int i = 0; i < kMostSettling && (i < kStepsToSettle || same < kSettled); ++i) {
-    (void)step(row, link);
-    const std::uint64_t made = row.session->report().budget->plans;
-    same = made == plans ? same + 1 : 0;
-    plans = made;
-  }
-}
-
 std::vector<Row> rows_of(const Options& options, const LlamaShape& shape, PacedLink& link,
                          bool small) {
   std::vector<Row> rows;
@@ -165,7 +151,8 @@ std::vector<Row> rows_of(const Options& options, const LlamaShape& shape, PacedL
     kept.with_session = true;
     kept.model = model;
     kept.session = session_for(options.budget, model->model(), shape.device, small);
-    settle(kept, link);
+    settle(
+        *kept.session, [&] { (void)step(kept, link); }, kStepsToSettle, 3 * kStepsToSettle);
     rows.push_back(std::move(kept));
   }
   return rows;

@@ -8,6 +8,7 @@
 
 #include "spillway/plan/peak_reduction.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "support/settle.hpp"
 #include "training/device_memory.hpp"
 
 namespace spillway::bench {
@@ -15,10 +16,8 @@ namespace {
 
 /// A session with rules records, proves its plan, and times a step.
 constexpr int kWarmUp = 5;
-/// One with a budget records, then proves a plan and times a step, at most four times;
+/// One with a budget records, then proves a plan and times a step, at most four times.
 constexpr int kMostSettling = 12;
-/// after so many steps with the same plan it will not make another one.
-constexpr int kSettled = 3;
 
 /// Nothing where the session recorded no times.
 void predict(const LoneStage& stage, const Session& session, const ShardGroup* shards,
@@ -33,18 +32,6 @@ void predict(const LoneStage& stage, const Session& session, const ShardGroup* s
   if (const auto reduction = peak_reduction(*profile, *plan, options)) {
     outcome.kept = reduction->kept;
     outcome.least = reduction->least;
-  }
-}
-
-void settle(LoneStage& stage, Session& session) {
-  std::uint64_t plans = 0;
-  int same = 0;
-  for (int i = 0; i < kMostSettling && (i < kWarmUp || same < kSettled); ++i) {
-    (void)stage.step(&session);
-    const SessionReport report = session.report();
-    const std::uint64_t made = report.budget ? report.budget->plans : 1;
-    same = made == plans && made > 0 ? same + 1 : 0;
-    plans = made;
   }
 }
 
@@ -91,7 +78,8 @@ Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGro
   Session session(std::move(given));
   session.register_model(stage.model());
   if (shards != nullptr) session.set_shard_group(shards);
-  settle(stage, session);
+  settle(
+      session, [&] { (void)stage.step(&session); }, kWarmUp, kMostSettling);
   Outcome outcome;
   for (int i = 0; i < repeats; ++i) {
     const app::MeasuredStep base = stage.step(nullptr);

@@ -100,7 +100,8 @@ ClockMeter::~ClockMeter() {
 }
 
 void ClockMeter::start() {
-  if (thread_.joinable()) (void)stop();
+  stopped_ = true;
+  if (thread_.joinable()) thread_.join();
   sums_ = ClockReading();
   stopped_ = false;
   thread_ = std::thread([this] { sample(); });
@@ -110,7 +111,7 @@ ClockReading ClockMeter::stop() {
   stopped_ = true;
   if (thread_.joinable()) thread_.join();
   ClockReading mean = sums_;
-  if (mean.samples == 0) return mean;
+  if (mean.samples == 0) fail("the GPU told none in all the while, or not its power");
   mean.clock /= mean.samples;
   mean.power /= mean.samples;
   mean.capped /= mean.samples;

@@ -33,6 +33,7 @@ class ClockMeter {
 
   void start();
   /// Waits for the sample that is being taken.
+  /// Errors: DeviceError if there is none: the while was too short, or the GPU does not tell.
   [[nodiscard]] ClockReading stop();
 
  private:

@@ -28,4 +28,12 @@ void trace_step(c10::Device device, const std::function<void()>& step,
   }
 }
 
+void trace_without_and_with(c10::Device device, const std::function<void(Session*)>& step,
+                            Session& session, const std::filesystem::path& name) {
+  trace_step(
+      device, [&] { step(nullptr); }, name.string() + "-without.json");
+  trace_step(
+      device, [&] { step(&session); }, name.string() + "-with.json");
+}
+
 }  // namespace spillway::bench

@@ -7,6 +7,8 @@
 
 #include <c10/core/Device.h>
 
+#include "spillway/torch/session.hpp"
+
 namespace spillway::bench {
 
 /// Runs `step` twice, first to warm the profiler up, then traced, and writes the trace in Chrome's
@@ -15,5 +17,10 @@ namespace spillway::bench {
 /// Errors: IoError if the file cannot be written.
 void trace_step(c10::Device device, const std::function<void()>& step,
                 const std::filesystem::path& file);
+
+/// A step without a session and one with it, as `name`-without.json and `name`-with.json.
+/// Errors: as trace_step().
+void trace_without_and_with(c10::Device device, const std::function<void(Session*)>& step,
+                            Session& session, const std::filesystem::path& name);
 
 }  // namespace spillway::bench

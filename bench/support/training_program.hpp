@@ -8,11 +8,6 @@
 
 namespace spillway::bench {
 
-/// So many steps of one pass a session with a budget needs until its plan stays: it records, then
-/// proves a plan and times a step or four, at most three times, and proves the last plan. Those that
-/// plan on their own thread (SessionOptions::plan_in_background) may need more.
-inline constexpr int kStepsToSettle = 14;
-
 /// What their readers should know. `judge`: whether figures are held against what is wanted.
 inline void add_training_notes(Report& report, bool judge) {
   report.notes.emplace_back(
