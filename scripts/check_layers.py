@@ -25,9 +25,10 @@ class Part(NamedTuple):
 # The architecture, from the bottom to the top.
 ALLOWED: dict[str, Part] = {
     "core": Part(""),
+    "util": Part("core"),
     "memory": Part("core"),
     "transfer": Part("memory"),
-    "plan": Part("core", "highs"),
+    "plan": Part("util", "highs"),
     "pipeline": Part("plan"),
     "trace": Part("plan"),
     # Above this line nothing knows torch or CUDA.

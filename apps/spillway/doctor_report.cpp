@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "common/text_table.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

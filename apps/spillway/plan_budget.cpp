@@ -6,13 +6,13 @@
 
 #include "common/command_line.hpp"
 #include "common/files.hpp"
-#include "common/progress.hpp"
-#include "common/status_line.hpp"
-#include "common/text_table.hpp"
 #include "spillway/plan/curve.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/planner.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "util/progress.hpp"
+#include "util/status_line.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/budget_text.hpp"
 #include "spillway/core/bytes.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::app {
 

@@ -1,11 +1,11 @@
 #include <iostream>
 
-#include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
 #include "training.hpp"
 #include "training/job.hpp"
 #include "training/train_setup.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 

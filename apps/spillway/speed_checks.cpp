@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "common/link_test.hpp"
-#include "common/spread.hpp"
-#include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "spillway/memory/slab.hpp"
+#include "util/spread.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

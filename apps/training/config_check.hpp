@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "spillway/plan/place.hpp"
+#include "spillway/core/place.hpp"
 #include "training/config.hpp"
 
 namespace spillway::app {

@@ -4,10 +4,10 @@
 #include <limits>
 #include <tuple>
 
-#include "common/budget_text.hpp"
 #include "common/devices.hpp"
 #include "spillway/plan/layer_choice.hpp"
 #include "training/segmentation_text.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::app {
 namespace {

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <sstream>
 
-#include "plan/files.hpp"
 #include "plan/rules_reader.hpp"
-#include "plan/toml_reader.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
 #include "training/config_check.hpp"
 #include "training/config_keys.hpp"
+#include "util/files.hpp"
+#include "util/toml_reader.hpp"
 
 namespace spillway::app {
 namespace {

@@ -1,7 +1,7 @@
-#include "common/text_table.hpp"
-#include "plan/toml_text.hpp"
 #include "spillway/core/numbers.hpp"
 #include "training/config_keys.hpp"
+#include "util/text_table.hpp"
+#include "util/toml_text.hpp"
 
 namespace spillway::app {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 
-#include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/parallel/tensor_modules.hpp"
 #include "training/batch.hpp"
@@ -17,6 +16,7 @@
 #include "training/moe_layers.hpp"
 #include "training/parameter_pieces.hpp"
 #include "training/rank_texts.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

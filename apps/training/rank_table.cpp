@@ -1,7 +1,7 @@
 #include "training/rank_table.hpp"
 
-#include "common/text_table.hpp"
 #include "training/rank_texts.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/spread.hpp"
-#include "common/text_table.hpp"
+#include "util/spread.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

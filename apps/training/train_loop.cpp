@@ -9,9 +9,7 @@
 
 #include <ATen/ATen.h>
 
-#include "common/progress.hpp"
 #include "common/stop_signal.hpp"
-#include "common/text_table.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/parallel/same_replays.hpp"
 #include "training/checkpoint.hpp"
@@ -20,6 +18,8 @@
 #include "training/rank_texts.hpp"
 #include "training/resume.hpp"
 #include "training/tensor_digest.hpp"
+#include "util/progress.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::app {
 namespace {

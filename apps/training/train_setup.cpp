@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "common/budget_text.hpp"
 #include "spillway/core/error.hpp"
 #include "training/device_memory.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::app {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "common/devices.hpp"
-#include "common/spread.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "support/settle.hpp"
 #include "support/step_trace.hpp"
+#include "util/spread.hpp"
 
 namespace spillway::bench {
 namespace {

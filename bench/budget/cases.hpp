@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/budget_text.hpp"
 #include "spillway/models/llama.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::bench {
 

@@ -22,13 +22,13 @@
 #include <ATen/Context.h>
 #include <CLI/CLI.hpp>
 
-#include "common/budget_text.hpp"
 #include "common/files.hpp"
 #include "paced_link.hpp"
 #include "spillway/trace/trace.hpp"
 #include "support/settle.hpp"
 #include "support/training_program.hpp"
 #include "training/measured_model.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -33,11 +33,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/budget_text.hpp"
 #include "outcome.hpp"
 #include "plans.hpp"
 #include "stand_in_shards.hpp"
 #include "support/training_program.hpp"
+#include "util/budget_text.hpp"
 
 namespace spillway::bench {
 namespace {

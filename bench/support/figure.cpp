@@ -1,6 +1,6 @@
 #include "support/figure.hpp"
 
-#include "common/text_table.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::bench {
 namespace {

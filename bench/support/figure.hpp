@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/spread.hpp"
+#include "util/spread.hpp"
 
 namespace spillway::bench {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/text_table.hpp"
 #include "support/figure.hpp"
 #include "support/provenance.hpp"
+#include "util/text_table.hpp"
 
 namespace spillway::bench {
 

@@ -5,9 +5,9 @@
 #include <concepts>
 #include <type_traits>
 
-#include "plan/json_fields.hpp"
 #include "spillway/plan/action.hpp"
 #include "spillway/plan/profile.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 

@@ -1,9 +1,9 @@
 #include <array>
 #include <cstdio>
 
-#include "plan/json_fields.hpp"
 #include "spillway/core/columns.hpp"
 #include "spillway/plan/diff.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/toml_reader.hpp"
 #include "spillway/plan/frameworks.hpp"
 #include "spillway/plan/rules.hpp"
+#include "util/toml_reader.hpp"
 
 namespace spillway {
 

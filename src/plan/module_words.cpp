@@ -4,7 +4,7 @@
 
 #include "plan/glob.hpp"
 #include "plan/module_words_text.hpp"
-#include "plan/toml_reader.hpp"
+#include "util/toml_reader.hpp"
 
 namespace spillway {
 namespace {

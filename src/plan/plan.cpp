@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "plan/common_fields.hpp"
-#include "plan/files.hpp"
-#include "plan/json_fields.hpp"
+#include "util/files.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 

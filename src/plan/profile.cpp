@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "plan/files.hpp"
+#include "util/files.hpp"
 
 namespace spillway {
 namespace {

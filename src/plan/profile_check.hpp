@@ -1,8 +1,8 @@
 /// Whether the parts of a profile from a file fit together.
 #pragma once
 
-#include "plan/json_fields.hpp"
 #include "spillway/plan/profile.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 

@@ -1,10 +1,10 @@
 #include <cmath>
 
 #include "plan/common_fields.hpp"
-#include "plan/json_fields.hpp"
 #include "plan/profile_check.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 

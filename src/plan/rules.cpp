@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "plan/files.hpp"
 #include "plan/framework_words.hpp"
 #include "spillway/core/error.hpp"
+#include "util/files.hpp"
 
 namespace spillway {
 

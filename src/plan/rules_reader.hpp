@@ -1,8 +1,8 @@
 /// Rules from a table that stands within a larger file.
 #pragma once
 
-#include "plan/toml_reader.hpp"
 #include "spillway/plan/rules.hpp"
+#include "util/toml_reader.hpp"
 
 namespace spillway {
 

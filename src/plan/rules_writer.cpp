@@ -1,8 +1,8 @@
 #include <array>
 #include <charconv>
 
-#include "plan/toml_text.hpp"
 #include "spillway/plan/rules.hpp"
+#include "util/toml_text.hpp"
 
 namespace spillway {
 namespace {

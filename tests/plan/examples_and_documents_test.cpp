@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/files.hpp"
 #include "plan_queries.hpp"
 #include "replay_check.hpp"
 #include "spillway/plan/curve.hpp"
@@ -12,6 +11,7 @@
 #include "spillway/plan/module_words.hpp"
 #include "spillway/plan/rules.hpp"
 #include "synthetic_profile.hpp"
+#include "util/files.hpp"
 
 namespace spillway {
 namespace {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/files.hpp"
 #include "training/config_keys.hpp"
+#include "util/files.hpp"
 
 namespace spillway::app {
 namespace {

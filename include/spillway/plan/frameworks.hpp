@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
-#include "spillway/plan/place.hpp"
+#include "spillway/core/place.hpp"
 
 namespace spillway {
 

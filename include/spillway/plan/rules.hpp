@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/core/place.hpp"
 #include "spillway/plan/action.hpp"
 #include "spillway/plan/frameworks.hpp"
 #include "spillway/plan/layer_set.hpp"
-#include "spillway/plan/place.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 

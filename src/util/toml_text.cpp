@@ -1,4 +1,4 @@
-#include "plan/toml_text.hpp"
+#include "util/toml_text.hpp"
 
 #include <array>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "plan/json_fields.hpp"
+#include "util/json_fields.hpp"
 
 #include <algorithm>
 #include <limits>

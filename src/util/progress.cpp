@@ -1,4 +1,4 @@
-#include "common/progress.hpp"
+#include "util/progress.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "common/spread.hpp"
+#include "util/spread.hpp"
 
 #include <algorithm>
 

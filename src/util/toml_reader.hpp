@@ -14,7 +14,7 @@
 #include <toml++/toml.h>
 
 #include "spillway/core/bytes.hpp"
-#include "spillway/plan/place.hpp"
+#include "spillway/core/place.hpp"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "common/status_line.hpp"
+#include "util/status_line.hpp"
 
 #include <algorithm>
 #include <utility>

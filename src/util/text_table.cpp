@@ -1,4 +1,4 @@
-#include "common/text_table.hpp"
+#include "util/text_table.hpp"
 
 #include <algorithm>
 #include <array>

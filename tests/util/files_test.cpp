@@ -1,4 +1,4 @@
-#include "plan/files.hpp"
+#include "util/files.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "plan/toml_reader.hpp"
+#include "util/toml_reader.hpp"
 
 #include <algorithm>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "common/budget_text.hpp"
+#include "util/budget_text.hpp"
 
 #include <charconv>
 #include <string>

@@ -1,4 +1,4 @@
-#include "plan/files.hpp"
+#include "util/files.hpp"
 
 #include <array>
 #include <cerrno>
