@@ -33,6 +33,7 @@ ALLOWED: dict[str, Part] = {
     "trace": Part("plan"),
     # Above this line nothing knows torch or CUDA.
     "cuda": Part("core", "cuda"),
+    "devices": Part("transfer util cuda"),
     "torch": Part("transfer plan trace cuda", "torch cuda"),
     "parallel": Part("torch pipeline", "torch cuda nccl mpi"),
     "models": Part("parallel", "torch"),

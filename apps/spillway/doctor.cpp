@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "doctor_report.hpp"
 #include "machine_checks.hpp"
 #include "speed_checks.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "doctor_report.hpp"
 #include "spillway/core/device.hpp"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string_view>
 
-#include "common/link_test.hpp"
+#include "devices/link_test.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "spillway/memory/slab.hpp"

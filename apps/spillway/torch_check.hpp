@@ -2,7 +2,7 @@
 /// torch_check_absent.cpp elsewhere.
 #pragma once
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "doctor_report.hpp"
 
 namespace spillway::app {

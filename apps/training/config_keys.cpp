@@ -4,7 +4,7 @@
 #include <limits>
 #include <tuple>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "spillway/plan/layer_choice.hpp"
 #include "training/segmentation_text.hpp"
 #include "util/budget_text.hpp"

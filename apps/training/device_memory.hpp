@@ -8,7 +8,7 @@
 
 #include <c10/core/Device.h>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 
 namespace spillway::app {
 

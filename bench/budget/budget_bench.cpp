@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "support/settle.hpp"

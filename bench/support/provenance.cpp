@@ -10,7 +10,7 @@
 
 #include <sys/utsname.h>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "spillway/memory/host_system.hpp"
 
 namespace spillway::bench {

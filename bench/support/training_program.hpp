@@ -2,7 +2,7 @@
 /// spillway_app_training.
 #pragma once
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "support/program.hpp"
 #include "training/device_memory.hpp"
 

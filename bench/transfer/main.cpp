@@ -19,7 +19,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "measures.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"

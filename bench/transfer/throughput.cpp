@@ -1,7 +1,7 @@
 #include <array>
 #include <string>
 
-#include "common/link_test.hpp"
+#include "devices/link_test.hpp"
 #include "measures.hpp"
 
 namespace spillway::bench {

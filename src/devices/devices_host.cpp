@@ -1,4 +1,4 @@
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway::app {

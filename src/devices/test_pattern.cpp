@@ -1,4 +1,4 @@
-#include "common/test_pattern.hpp"
+#include "devices/test_pattern.hpp"
 
 #include <cstring>
 

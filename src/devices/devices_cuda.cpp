@@ -1,7 +1,7 @@
 #include <cctype>
 #include <fstream>
 
-#include "common/devices.hpp"
+#include "devices/devices.hpp"
 #include "spillway/cuda/cuda_device.hpp"
 
 namespace spillway::app {

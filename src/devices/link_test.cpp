@@ -1,11 +1,11 @@
-#include "common/link_test.hpp"
+#include "devices/link_test.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "common/test_pattern.hpp"
+#include "devices/test_pattern.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/transfer/windows.hpp"
 
