@@ -2,7 +2,7 @@
 #
 # Only its C interface may be used, <interfaces/highs_c_api.h>: the library is built with the std::string of before
 # g++ 5, so the class Highs has another layout there than in our code. Parts of Spillway do not link it but load it;
-# src/plan/highs_library.hpp says why.
+# src/plan/highs/highs_library.hpp says why.
 #
 # Target: spillway::highs. Variables: SpillwayHighs_FOUND, SpillwayHighs_VERSION, SpillwayHighs_DIRECTORY.
 # Which Python is asked: see SpillwayPython.cmake. Set SpillwayHighs_ROOT to the folder highs_dist to ask none.

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "plan/rules_reader.hpp"
+#include "plan/frontends/rules_reader.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
 #include "training/config_check.hpp"

@@ -7,8 +7,8 @@
 
 #include <c10/core/Storage.h>
 
-#include "pass_moments.hpp"
 #include "pass_record.hpp"
+#include "plan/profile/pass_moments.hpp"
 #include "recipe_book.hpp"
 #include "sharded_buffer.hpp"
 #include "spillway/core/stream.hpp"

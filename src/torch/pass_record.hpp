@@ -72,8 +72,4 @@ class PassRecord {
   int releases_ = 0;
 };
 
-/// Finds the repeated layers by scopes ("layers.0", "layers.1", ...) and numbers what lies in them.
-/// `wanted`: the scope of their list; empty: the longest one.
-void find_layers(Profile& profile, const std::string& wanted);
-
 }  // namespace spillway

@@ -5,12 +5,12 @@
 
 #include "error_text.hpp"
 #include "link_speed.hpp"
+#include "plan/profile/timeline.hpp"
 #include "session_core.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/numbers.hpp"
 #include "spillway/plan/compute_times.hpp"
 #include "spillway/plan/simulate.hpp"
-#include "timeline.hpp"
 
 namespace spillway {
 namespace {

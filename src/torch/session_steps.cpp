@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "link_speed.hpp"
+#include "plan/profile/find_layers.hpp"
 #include "scope_recording.hpp"
 #include "session_core.hpp"
 #include "shard_digest.hpp"

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "pass_moments.hpp"
+#include "plan/profile/pass_moments.hpp"
 #include "storage_watch.hpp"
 #include "torch_device.hpp"
 

@@ -1,4 +1,4 @@
-#include "plan/fold.hpp"
+#include "plan/policy/fold.hpp"
 
 #include <gtest/gtest.h>
 

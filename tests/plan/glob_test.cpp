@@ -1,4 +1,4 @@
-#include "plan/glob.hpp"
+#include "plan/policy/glob.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/highs_library.hpp"
+#include "plan/highs/highs_library.hpp"
 
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-#include "plan/pass_model.hpp"
+#include "plan/profile/pass_model.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

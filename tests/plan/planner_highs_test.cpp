@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/highs.hpp"
+#include "plan/highs/highs.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway {

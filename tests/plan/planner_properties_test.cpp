@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/planner_closed_bound.hpp"
-#include "plan/planner_search.hpp"
+#include "plan/solve/planner_closed_bound.hpp"
+#include "plan/solve/planner_search.hpp"
 #include "random_step.hpp"
 #include "replay_check.hpp"
 #include "spillway/core/error.hpp"

@@ -1,9 +1,9 @@
-#include "plan/planner_space.hpp"
+#include "plan/solve/planner_space.hpp"
 
 #include <gtest/gtest.h>
 
 #include "graph_builder.hpp"
-#include "plan/planner_search.hpp"
+#include "plan/solve/planner_search.hpp"
 #include "synthetic_timeline.hpp"
 
 namespace spillway {

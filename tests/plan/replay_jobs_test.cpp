@@ -1,4 +1,4 @@
-#include "plan/replay_jobs.hpp"
+#include "plan/recompute/replay_jobs.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

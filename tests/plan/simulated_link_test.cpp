@@ -1,4 +1,4 @@
-#include "plan/simulated_link.hpp"
+#include "plan/simulate/simulated_link.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/simulation_check.hpp"
+#include "plan/simulate/simulation_check.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

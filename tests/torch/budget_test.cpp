@@ -1,5 +1,5 @@
 // Sessions with a budget: record, plan, prove, time, and tell.
-#include "spillway/torch/budget.hpp"
+#include "spillway/plan/budget.hpp"
 
 #include <chrono>
 #include <thread>

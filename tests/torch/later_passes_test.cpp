@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "torch/pass_calls.hpp"
-#include "torch/timeline.hpp"
+#include "plan/profile/pass_calls.hpp"
+#include "plan/profile/timeline.hpp"
 #include "training.hpp"
 
 namespace spillway {

@@ -1,5 +1,5 @@
 // What a recording step says about when things happened, and how much was allocated.
-#include "torch/timeline.hpp"
+#include "plan/profile/timeline.hpp"
 
 #include <algorithm>
 #include <chrono>

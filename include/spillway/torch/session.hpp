@@ -37,11 +37,11 @@
 #include <ATen/core/Tensor.h>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/plan/budget.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
 #include "spillway/plan/schedule.hpp"
-#include "spillway/torch/budget.hpp"
 #include "spillway/torch/session_report.hpp"
 #include "spillway/torch/shard_group.hpp"
 #include "spillway/trace/trace.hpp"

@@ -1,0 +1,233 @@
+#include "spillway/plan/plan.hpp"
+
+#include <algorithm>
+
+#include "plan/profile/common_fields.hpp"
+#include "util/files.hpp"
+#include "util/json_fields.hpp"
+
+namespace spillway {
+
+template <typename Fields, MaybeConst<Limits> Value>
+void describe(Fields& fields, Value& limits) {
+  fields("host", limits.host);
+  fields("in_flight", limits.in_flight);
+  fields("ahead", limits.ahead);
+  fields("min_size", limits.min_size);
+  fields("slowdown", limits.slowdown);
+}
+
+template <typename Fields, MaybeConst<Action> Value>
+void describe(Fields& fields, Value& action) {
+  fields("kind", action.kind);
+  fields("shard", action.shard);
+  fields("tier", action.tier);
+}
+
+template <typename Fields, MaybeConst<Decision> Value>
+void describe(Fields& fields, Value& decision) {
+  fields("buffer", decision.buffer);
+  fields("position", decision.position);
+  fields("bytes", decision.bytes);
+  fields("action", decision.action);
+  fields("second", decision.second);
+  fields("reason", decision.reason);
+  fields("fixed", decision.fixed);
+}
+
+template <typename Fields, MaybeConst<Anchor> Value>
+void describe(Fields& fields, Value& anchor) {
+  fields("call", anchor.call);
+  fields("output", anchor.output);
+  fields("name", anchor.name);
+  fields("scope", anchor.scope);
+  fields("bytes", anchor.bytes);
+  fields("action", anchor.action);
+  fields("reason", anchor.reason);
+  fields("saves", anchor.saves);
+  fields("ordinal", anchor.ordinal);
+}
+
+template <typename Fields, MaybeConst<RecordedOperator> Value>
+void describe(Fields& fields, Value& recorded) {
+  fields("call", recorded.call);
+  fields("name", recorded.name);
+}
+
+template <typename Fields, MaybeConst<SiteKind> Value>
+void describe(Fields& fields, Value& kind) {
+  fields("dtype", kind.dtype);
+  fields("dimensions", kind.dimensions);
+}
+
+template <typename Fields, MaybeConst<SiteTable> Value>
+void describe(Fields& fields, Value& sites) {
+  fields("kinds", sites.kinds);
+  fields("kind", sites.kind);
+  fields("buffer", sites.buffer);
+}
+
+template <typename Fields, MaybeConst<ChunkPlan> Value>
+void describe(Fields& fields, Value& chunk) {
+  fields("chunk", chunk.chunk);
+  fields("decisions", chunk.decisions);
+  fields("sites", chunk.sites);
+  fields("anchors", chunk.anchors);
+  fields("calls_before_first_save", chunk.calls_before_first_save);
+  fields("operators", chunk.operators);
+  fields("need_order", chunk.need_order);
+  fields("forward_allowance", chunk.forward_allowance);
+  fields("backward_allowance", chunk.backward_allowance);
+}
+
+template <typename Fields, MaybeConst<Plan> Value>
+void describe(Fields& fields, Value& plan) {
+  fields("structure", plan.structure);
+  fields("limits", plan.limits);
+  fields("most_leaving", plan.most_leaving);
+  fields("most_ahead", plan.most_ahead);
+  fields("budget", plan.budget);
+  fields("predicted_step_ns", plan.predicted_step_ns);
+  fields("predicted_peak", plan.predicted_peak);
+  fields("base_step_ns", plan.base_step_ns);
+  fields("bound_step_ns", plan.bound_step_ns);
+  fields("recompute_collectives", plan.recompute_collectives);
+  fields("notes", plan.notes);
+  fields("chunks", plan.chunks);
+}
+
+namespace {
+
+void check_anchor(const ChunkPlan& chunk, const Anchor& anchor, const JsonPath& path,
+                  const JsonSource& source) {
+  const auto recorded =
+      std::lower_bound(chunk.operators.begin(), chunk.operators.end(), anchor.call,
+                       [](const RecordedOperator& each, int call) { return each.call < call; });
+  if (recorded == chunk.operators.end() ||
+      *recorded != RecordedOperator{anchor.call, anchor.name}) {
+    refuse(source, JsonPath(path, "call"),
+           "operators have no call " + std::to_string(anchor.call) + " of " + anchor.name);
+  }
+  if (anchor.output < 0) {
+    refuse(source, JsonPath(path, "output"),
+           "at least 0 wanted, found " + std::to_string(anchor.output));
+  }
+  if (anchor.action.kind == ActionKind::kRecompute) {
+    refuse(source, JsonPath(path, "action"), "an anchor is kept or offloaded, not recomputed");
+  }
+}
+
+/// What replays use: operators in order, anchors that one of them makes, and what is there to need.
+void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const JsonPath operators(path, "operators");
+  int last = -1;
+  for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
+    const int call = chunk.operators[i].call;
+    if (call <= last) {
+      const JsonPath place(operators, i);
+      refuse(source, JsonPath(place, "call"),
+             "more than " + std::to_string(last) + " wanted, found " + std::to_string(call));
+    }
+    last = call;
+  }
+  const JsonPath anchors(path, "anchors");
+  for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
+    check_anchor(chunk, chunk.anchors[i], JsonPath(anchors, i), source);
+  }
+  const std::size_t count = chunk.decisions.size() + chunk.anchors.size();
+  const JsonPath order(path, "need_order");
+  for (std::size_t i = 0; i < chunk.need_order.size(); ++i) {
+    const int id = chunk.need_order[i];
+    if (id >= 0 && static_cast<std::size_t>(id) < count) continue;
+    refuse(source, JsonPath(order, i),
+           "there is no buffer or anchor " + std::to_string(id) + "; this chunk has " +
+               std::to_string(count));
+  }
+}
+
+void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const SiteTable& sites = chunk.sites;
+  check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
+  check_places(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
+  if (sites.kind.size() != sites.buffer.size()) {
+    refuse(source, JsonPath(path, "buffer"),
+           "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
+               std::to_string(sites.buffer.size()));
+  }
+}
+
+void check_allowances(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const std::size_t sites = chunk.sites.kind.size();
+  if (chunk.forward_allowance.empty() || chunk.forward_allowance.size() == sites) return;
+  refuse(source, JsonPath(path, "forward_allowance"),
+         "none or one for each site wanted: " + std::to_string(sites) + ", found " +
+             std::to_string(chunk.forward_allowance.size()));
+}
+
+void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const JsonPath decisions(path, "decisions");
+  for (std::size_t i = 0; i < chunk.decisions.size(); ++i) {
+    const JsonPath decision(decisions, i);
+    if (chunk.decisions[i].buffer != static_cast<int>(i)) {
+      refuse(source, JsonPath(decision, "buffer"),
+             std::to_string(i) + ", its place in the list, wanted, found " +
+                 std::to_string(chunk.decisions[i].buffer));
+    }
+    if (chunk.decisions[i].action.shard &&
+        chunk.decisions[i].action.kind == ActionKind::kRecompute) {
+      refuse(source, JsonPath(decision, "action"), "what is recomputed cannot be sharded");
+    }
+    if (chunk.decisions[i].second == ActionKind::kRecompute) {
+      refuse(source, JsonPath(decision, "second"), "keep or offload wanted, found recompute");
+    }
+  }
+  check_recompute(chunk, path, source);
+  check_sites(chunk, JsonPath(path, "sites"), source);
+  check_allowances(chunk, path, source);
+}
+
+}  // namespace
+
+SiteTable sites_of(const ChunkProfile& chunk) {
+  SiteTable sites;
+  for (const SiteProfile& site : chunk.sites) {
+    const SiteKind kind{site.dtype, static_cast<int>(site.sizes.size())};
+    const auto known = std::find(sites.kinds.begin(), sites.kinds.end(), kind);
+    sites.kind.push_back(static_cast<int>(known - sites.kinds.begin()));
+    sites.buffer.push_back(site.buffer);
+    if (known == sites.kinds.end()) sites.kinds.push_back(kind);
+  }
+  return sites;
+}
+
+bool made_for(const Plan& plan, const Profile& profile) {
+  const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
+    return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
+  };
+  return plan.structure == structure_digest(profile) &&
+         std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
+                    profile.chunks.end(), same);
+}
+
+std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema); }
+
+Plan plan_from_json(std::string_view text, std::string_view file_name) {
+  const JsonSource source{"plan", file_name};
+  auto plan = read_document<Plan>(text, source, kPlanSchema);
+  const JsonPath root;
+  const JsonPath chunks(root, "chunks");
+  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
+    check_chunk(plan.chunks[i], JsonPath(chunks, i), source);
+  }
+  return plan;
+}
+
+Plan load_plan(const std::filesystem::path& path) {
+  return plan_from_json(read_file("plan", path), path.string());
+}
+
+void save_plan(const Plan& plan, const std::filesystem::path& path) {
+  write_file("plan", path, to_json(plan));
+}
+
+}  // namespace spillway

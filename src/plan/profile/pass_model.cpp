@@ -1,0 +1,134 @@
+#include "plan/profile/pass_model.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+std::int64_t handed_out(Bytes size, Bytes granularity) {
+  const std::uint64_t step = std::max<std::uint64_t>(granularity.count(), 1);
+  return static_cast<std::int64_t>((size.count() + step - 1) / step * step);
+}
+
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
+
+class Modeller {
+ public:
+  Modeller(const ChunkProfile& chunk, Bytes granularity) : chunk_(chunk) {
+    model_.chunk = &chunk;
+    model_.end = static_cast<int>(chunk.timeline.size()) - 1;
+    model_.buffers.resize(chunk.buffers.size());
+    model_.calls.resize(chunk.operators.size());
+    model_.last_read.resize(chunk.values.size(), -1);
+    model_.save_moment.resize(chunk.sites.size(), -1);
+    model_.save_call.resize(chunk.sites.size(), -1);
+    model_.unpack_moment.resize(chunk.unpack_order.size(), -1);
+    for (const ValueProfile& value : chunk.values) {
+      model_.value_bytes.push_back(handed_out(value.size, granularity));
+    }
+    for (const BufferProfile& buffer : chunk.buffers) {
+      BufferLife& life = model_.buffers[place(buffer.id)];
+      life.bytes = handed_out(buffer.size, granularity);
+      life.born = life.saved = life.let_go = life.dropped = -1;
+      life.counted = is_step_memory(buffer.fixed);
+      life.movable = buffer.fixed == FixedReason::kNone;
+      life.held = buffer.fixed == FixedReason::kHeldByCaller;
+      life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
+    }
+  }
+
+  [[nodiscard]] PassModel run() && {
+    bool backward = false;
+    for (int moment = 0; moment <= model_.end; ++moment) {
+      const Moment& now = chunk_.timeline[place(moment)];
+      since_begin_ += now.compute_ns;
+      (backward ? model_.backward_ns : model_.forward_ns) += now.compute_ns;
+      backward = backward || now.kind == MomentKind::kBackwardBegins;
+      note(moment, now);
+    }
+    for (const BufferProfile& buffer : chunk_.buffers) complete(buffer);
+    return std::move(model_);
+  }
+
+ private:
+  void note(int moment, const Moment& now) {
+    switch (now.kind) {
+      case MomentKind::kCallBegins:
+        model_.calls[place(now.index)].begins = moment;
+        model_.calls[place(now.index)].ns = -since_begin_;
+        running_.push_back(now.index);
+        return;
+      case MomentKind::kCallEnds:
+        return call_ends(moment, now.index);
+      case MomentKind::kSave:
+        model_.save_moment[place(now.index)] = moment;
+        if (!running_.empty()) model_.save_call[place(now.index)] = running_.back();
+        first(model_.buffers[place(chunk_.sites[place(now.index)].buffer)].saved, moment);
+        return;
+      case MomentKind::kBackwardBegins:
+        model_.backward_begins = moment;
+        return;
+      case MomentKind::kUnpack: {
+        model_.unpack_moment[place(now.index)] = moment;
+        BufferLife& life = model_.buffers[place(chunk_.unpack_order[place(now.index)])];
+        first(life.first_need, moment);
+        life.last_need = moment;
+        return;
+      }
+      case MomentKind::kDrop:
+        model_.buffers[place(now.index)].dropped = moment;
+        return;
+      case MomentKind::kEnd:
+        return;
+    }
+  }
+
+  void call_ends(int moment, int number) {
+    CallLife& call = model_.calls[place(number)];
+    call.ends = moment;
+    call.ns += since_begin_;
+    std::erase(running_, number);
+    const OperatorProfile& profile = chunk_.operators[place(number)];
+    for (const int value : profile.makes) {
+      model_.last_read[place(value)] = std::max(model_.last_read[place(value)], moment);
+    }
+    for (const int value : profile.reads) {
+      model_.last_read[place(value)] = std::max(model_.last_read[place(value)], moment);
+    }
+  }
+
+  static void first(int& moment, int now) {
+    if (moment < 0) moment = now;
+  }
+
+  void complete(const BufferProfile& buffer) {
+    BufferLife& life = model_.buffers[place(buffer.id)];
+    if (life.dropped < 0) life.dropped = model_.end;
+    if (life.saved < 0) life.saved = 0;
+    const int maker = buffer.value < 0 ? -1 : chunk_.values[place(buffer.value)].call;
+    life.born = maker < 0 ? life.saved : std::min(life.saved, model_.calls[place(maker)].ends);
+    if (life.born < 0) life.born = life.saved;
+    life.let_go = buffer.let_go < 0 ? life.dropped : buffer.let_go;
+  }
+
+  const ChunkProfile& chunk_;
+  PassModel model_;
+  std::int64_t since_begin_ = 0;
+  std::vector<int> running_;  // Calls.
+};
+
+}  // namespace
+
+PassModel model_of(const ChunkProfile& chunk, Bytes granularity) {
+  if (chunk.timeline.empty()) {
+    throw InvalidArgument("model", "chunk " + std::to_string(chunk.chunk) +
+                                       " of the profile has no timeline; record it anew with "
+                                       "`spillway profile`");
+  }
+  return Modeller(chunk, granularity).run();
+}
+
+}  // namespace spillway

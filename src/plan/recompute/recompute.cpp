@@ -1,0 +1,253 @@
+#include "plan/recompute/recompute.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "plan/recompute/need_order.hpp"
+#include "plan/recompute/obstacles.hpp"
+#include "plan/recompute/weigh.hpp"
+
+namespace spillway {
+namespace {
+
+/// In a list of anchors by value: not yet in the plan's list.
+constexpr int kWanted = -2;
+
+std::size_t place(int id) { return static_cast<std::size_t>(id); }
+
+class RecomputePlanner {
+ public:
+  RecomputePlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                   const Matcher& matcher, ChunkPlan& plan, const std::vector<Wish>& wishes)
+      : chunk_(chunk),
+        profile_(profile),
+        rules_(rules),
+        matcher_(matcher),
+        plan_(plan),
+        wishes_(wishes),
+        obstacles_(chunk, rules.recompute_collectives),
+        replayed_(chunk.operators.size()),
+        readers_(chunk.values.size()),
+        anchor_of_(chunk.values.size(), -1) {
+    summary_.anchors_by_rule.resize(rules.rules.size());
+  }
+
+  [[nodiscard]] RecomputeSummary run() {
+    plan_.calls_before_first_save = chunk_.calls_before_first_save;
+    demote_the_impossible();
+    if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
+      weights_.emplace(chunk_, profile_, rules_, matcher_, obstacles_);
+      walk();
+      add_anchors();
+      add_operators();
+    }
+    plan_.need_order = need_order(chunk_, plan_, anchor_of_);
+    summary_.passages = count_passages();
+    return std::move(summary_);
+  }
+
+ private:
+  [[nodiscard]] const ValueProfile& value(int id) const { return chunk_.values[place(id)]; }
+  [[nodiscard]] const OperatorProfile& call_at(int call) const {
+    return chunk_.operators[place(call)];
+  }
+
+  void demote_the_impossible() {
+    for (Decision& decision : plan_.decisions) {
+      if (decision.action.kind != ActionKind::kRecompute) continue;
+      const BufferProfile& buffer = chunk_.buffers[place(decision.buffer)];
+      const std::string why = obstacles_.of_buffer(buffer);
+      if (why.empty()) {
+        replayed_[place(value(buffer.value).call)] = true;
+        continue;
+      }
+      decision.action = {decision.second, false, ""};
+      decision.second = ActionKind::kKeep;
+      decision.reason += ", but not recomputable: " + why + ": " + to_string(decision.action);
+    }
+  }
+
+  /// Which replayed calls read a value.
+  struct Readers {
+    int first = -1;
+    int first_from_outside = -1;  // Of those in other regions.
+    std::uint64_t made = 0;       // Bytes that they make of it and others.
+  };
+
+  /// Bytes of what a replayed call makes that is wanted.
+  [[nodiscard]] std::uint64_t wanted_bytes(int call) const {
+    std::uint64_t bytes = 0;
+    for (const int id : call_at(call).makes) {
+      const int buffer = value(id).buffer;
+      const bool wanted =
+          buffer < 0 ? readers_[place(id)].first >= 0
+                     : plan_.decisions[place(buffer)].action.kind == ActionKind::kRecompute;
+      if (wanted) bytes = saturating_sum(bytes, value(id).size.count());
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] bool is_wanted_inside(int id) const {
+    const Readers& readers = readers_[place(id)];
+    return is_unsaved(value(id)) && readers.first >= 0 && readers.first_from_outside < 0;
+  }
+
+  [[nodiscard]] Wish wish(int id) const {
+    return wishes_.empty() ? Wish::kNone : wishes_[place(id)];
+  }
+
+  /// Holding what is slow to make is no use where no more than its own bytes are made of it.
+  [[nodiscard]] bool is_worth_a_replay(int id) const {
+    const Weighed& weighed = weights_->of(id);
+    const std::uint64_t size = value(id).size.count();
+    switch (weighed.leaning) {
+      case Leaning::kReplay:
+        return true;
+      case Leaning::kSlow:
+      case Leaning::kByBytes:
+        if (wish(id) != Wish::kNone) return wish(id) == Wish::kReplay;
+        return weighed.inputs < size &&
+               (weighed.leaning == Leaning::kByBytes || readers_[place(id)].made <= size);
+      case Leaning::kNamed:
+      case Leaning::kImpossible:
+        return false;
+    }
+    return false;
+  }
+
+  /// Backwards, so that all readers of what a call makes are known when its turn comes.
+  void walk() {
+    for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
+      const std::vector<int>& makes = call_at(call).makes;
+      if (std::any_of(makes.begin(), makes.end(),
+                      [this](int id) { return is_wanted_inside(id) && is_worth_a_replay(id); })) {
+        replayed_[place(call)] = true;
+      }
+      for (const int id : makes) {
+        const bool wanted = is_unsaved(value(id)) && readers_[place(id)].first >= 0;
+        if (wanted && !(replayed_[place(call)] && is_wanted_inside(id)))
+          anchor_of_[place(id)] = kWanted;
+      }
+      if (replayed_[place(call)]) note_reads(call);
+    }
+  }
+
+  void note_reads(int call) {
+    const std::uint64_t made = wanted_bytes(call);
+    for (const int id : call_at(call).reads) {
+      if (value(id).call < 0) continue;
+      Readers& readers = readers_[place(id)];
+      if (readers.first != call) readers.made = saturating_sum(readers.made, made);
+      readers.first = call;
+      if (weights_->crosses(id, call)) readers.first_from_outside = call;
+    }
+  }
+
+  /// Recomputed buffers that lead replays from one layer into another.
+  [[nodiscard]] std::size_t count_passages() const {
+    const auto leads_out = [this](const Decision& decision) {
+      if (decision.action.kind != ActionKind::kRecompute) return false;
+      const int id = chunk_.buffers[place(decision.buffer)].value;
+      const int reader = readers_[place(id)].first_from_outside;
+      return reader >= 0 && call_at(reader).layer >= 0 && call_at(value(id).call).layer >= 0;
+    };
+    return static_cast<std::size_t>(
+        std::count_if(plan_.decisions.begin(), plan_.decisions.end(), leads_out));
+  }
+
+  void add_anchors() {
+    for (int call = 0; call < static_cast<int>(chunk_.operators.size()); ++call) {
+      const std::vector<int>& makes = call_at(call).makes;
+      for (std::size_t output = 0; output < makes.size(); ++output) {
+        int& anchor = anchor_of_[place(makes[output])];
+        if (anchor != kWanted) continue;
+        anchor = static_cast<int>(plan_.anchors.size());
+        plan_.anchors.push_back(make_anchor(makes[output], static_cast<int>(output)));
+      }
+    }
+  }
+
+  [[nodiscard]] Anchor make_anchor(int id, int output) {
+    const OperatorProfile& made_by = call_at(value(id).call);
+    Anchor anchor;
+    anchor.call = value(id).call;
+    anchor.output = output;
+    anchor.name = made_by.name;
+    anchor.scope = made_by.scope;
+    anchor.bytes = value(id).size;
+    anchor.saves = made_by.saves;
+    anchor.ordinal = made_by.ordinal;
+    const Weighed& weighed = weights_->of(id);
+    const Readers& readers = readers_[place(id)];
+    if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
+      anchor.action = rules_.rules[weighed.rule].action;
+      anchor.reason = name_of(rules_.rules[weighed.rule], weighed.rule);
+      ++summary_.anchors_by_rule[weighed.rule];
+      return anchor;
+    }
+    anchor.reason = why(id);
+    const int reader = readers.first_from_outside < 0 ? readers.first : readers.first_from_outside;
+    const bool small = rules_.limits.min_size && anchor.bytes < *rules_.limits.min_size;
+    for (std::size_t i = 0; i < rules_.rules.size() && !small; ++i) {
+      const Rule& rule = rules_.rules[i];
+      if (rule.action.kind == ActionKind::kRecompute) continue;
+      if (!matcher_.matches(rule, value(id), call_at(reader).layer)) continue;
+      anchor.action = rule.action;
+      anchor.reason += "; " + name_of(rule, i);
+      ++summary_.anchors_by_rule[i];
+      return anchor;
+    }
+    if (wish(id) == Wish::kOffload && !small) anchor.action.kind = ActionKind::kOffload;
+    anchor.reason += ": " + to_string(anchor.action);
+    return anchor;
+  }
+
+  [[nodiscard]] std::string why(int id) const {
+    if (readers_[place(id)].first_from_outside >= 0) {
+      const int layer = call_at(readers_[place(id)].first_from_outside).layer;
+      return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
+    }
+    switch (weights_->of(id).leaning) {
+      case Leaning::kImpossible:
+        return obstacles_.of_call(value(id).call);
+      case Leaning::kSlow:
+        return "takes longer to make than to fetch";
+      case Leaning::kReplay:
+      case Leaning::kNamed:
+      case Leaning::kByBytes:
+        return "not larger than what it is made of";
+    }
+    return {};
+  }
+
+  void add_operators() {
+    std::vector<bool> recorded = replayed_;
+    for (const Anchor& anchor : plan_.anchors) recorded[place(anchor.call)] = true;
+    for (int call = 0; call < static_cast<int>(recorded.size()); ++call) {
+      if (recorded[place(call)]) plan_.operators.push_back({call, call_at(call).name});
+    }
+  }
+
+  const ChunkProfile& chunk_;
+  const Profile& profile_;
+  const Rules& rules_;
+  const Matcher& matcher_;
+  ChunkPlan& plan_;
+  const std::vector<Wish>& wishes_;  // By value, or empty.
+  Obstacles obstacles_;
+  std::optional<Weights> weights_;  // Once something is to be recomputed.
+  std::vector<bool> replayed_;      // By call.
+  std::vector<Readers> readers_;    // By value.
+  std::vector<int> anchor_of_;      // By value: its place among the anchors, -1 if it is none.
+  RecomputeSummary summary_;
+};
+
+}  // namespace
+
+RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
+                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
+                                const std::vector<Wish>& wishes) {
+  return RecomputePlanner(chunk, profile, rules, matcher, plan, wishes).run();
+}
+
+}  // namespace spillway

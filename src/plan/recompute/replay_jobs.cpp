@@ -1,0 +1,475 @@
+#include "plan/recompute/replay_jobs.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
+
+/// Carries out a pass on paper: what a session's book, buffers and replays would say, without
+/// memory.
+class ReplayWalk {
+ public:
+  ReplayWalk(const PassModel& model, const ChunkPlan& plan, std::int64_t most_lingering)
+      : model_(model),
+        chunk_(*model.chunk),
+        plan_(plan),
+        most_lingering_(most_lingering),
+        values_(chunk_.values.size()),
+        buffers_(chunk_.buffers.size()),
+        calls_(chunk_.operators.size()),
+        anchors_of_call_(chunk_.operators.size()) {
+    const std::size_t ids = plan.decisions.size() + plan.anchors.size();
+    result_.held_until.assign(ids, -1);
+    result_.given_up.assign(buffers_.size(), -1);
+    result_.anchored.assign(plan.anchors.size(), -1);
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      buffers_[i].managed = model.buffers[i].managed;
+      buffers_[i].recomputed =
+          buffers_[i].managed && plan.decisions[i].action.kind == ActionKind::kRecompute;
+      recomputes_ = recomputes_ || buffers_[i].recomputed;
+      result_.held_until[i] = model.buffers[i].dropped;
+    }
+    for (std::size_t i = 0; i < plan.anchors.size(); ++i) {
+      anchors_of_call_[place(plan.anchors[i].call)].push_back(static_cast<int>(i));
+    }
+  }
+
+  [[nodiscard]] ReplayPlan run() && {
+    if (!recomputes_ && plan_.anchors.empty()) return std::move(result_);
+    for (now_ = 0; now_ <= model_.end; ++now_) {
+      const Moment& moment = chunk_.timeline[place(now_)];
+      switch (moment.kind) {
+        case MomentKind::kCallBegins:
+          break;
+        case MomentKind::kCallEnds:
+          call_ends(moment.index);
+          break;
+        case MomentKind::kSave:
+          save(chunk_.sites[place(moment.index)].buffer);
+          break;
+        case MomentKind::kBackwardBegins:
+          begin_backward();
+          break;
+        case MomentKind::kUnpack:
+          unpack(moment.index);
+          break;
+        case MomentKind::kDrop:
+          drop(moment.index);
+          break;
+        case MomentKind::kEnd:
+          break;
+      }
+    }
+    for (const ValueState& value : values_) {
+      if (value.holders > 0 && value.holder >= 0) {
+        result_.held_until[place(value.holder)] = model_.end;
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  struct ValueState {
+    int holders = 0;    // Recomputed buffers that start from it, and forward for an anchor.
+    int holder = -1;    // The buffer or anchor that has it for them.
+    bool kept = false;  // Autograd has it, and no session moves it.
+    bool remade = false;
+    int readers_left = 0;
+    int uses = 0;        // In the job that runs.
+    int made_in = -1;    // The last job that made it.
+    int wanted_in = -1;  // The last job that must leave it.
+    int read_in = -1;    // The last job that fetched it.
+    int seen = -1;       // By the last search that came by.
+  };
+
+  struct BufferState {
+    bool managed = false;
+    bool recomputed = false;
+    bool saved = false;
+    bool awaited = false;
+    bool dropped = false;
+    bool on_device = false;  // Made again.
+    std::vector<int> roots;  // Values.
+  };
+
+  struct CallState {
+    bool ended = false;
+    bool counted = false;
+    bool repeated = false;
+    int seen = -1;
+  };
+
+  [[nodiscard]] const ValueProfile& profile_of(int value) const {
+    return chunk_.values[place(value)];
+  }
+  [[nodiscard]] const OperatorProfile& call_at(int call) const {
+    return chunk_.operators[place(call)];
+  }
+  [[nodiscard]] std::int64_t bytes_of(int value) const { return model_.value_bytes[place(value)]; }
+
+  /// The managed buffer that autograd still has of a value; null if there is none.
+  [[nodiscard]] const BufferState* saved_as(int value) const {
+    const int id = profile_of(value).buffer;
+    if (id < 0) return nullptr;
+    const BufferState& buffer = buffers_[place(id)];
+    return buffer.managed && buffer.saved && !buffer.dropped ? &buffer : nullptr;
+  }
+
+  // Forward.
+
+  void call_ends(int call) {
+    calls_[place(call)].ended = true;
+    if (any_saved_) make_anchors(call);
+    settle_awaited();
+  }
+
+  void make_anchors(int call) {
+    for (const int anchor : anchors_of_call_[place(call)]) {
+      const Anchor& wanted = plan_.anchors[place(anchor)];
+      const int id = call_at(call).makes[place(wanted.output)];
+      result_.anchored[place(anchor)] = now_;
+      ValueState& value = values_[place(id)];
+      value.holder = static_cast<int>(plan_.decisions.size()) + anchor;
+      ++value.holders;
+      anchored_values_.push_back(id);
+    }
+  }
+
+  void save(int id) {
+    if (!std::exchange(any_saved_, true)) {
+      for (std::size_t call = 0; call < calls_.size(); ++call) {
+        if (calls_[call].ended) make_anchors(static_cast<int>(call));
+      }
+    }
+    BufferState& buffer = buffers_[place(id)];
+    const int value = chunk_.buffers[place(id)].value;
+    if (!buffer.managed && value >= 0) values_[place(value)].kept = true;
+    if (buffer.saved) return;
+    buffer.saved = true;
+    if (buffer.recomputed) {
+      if (value < 0 || profile_of(value).call < 0) refuse(id);
+      buffer.awaited = true;
+      awaited_.push_back(id);
+    } else if (buffer.managed && value >= 0 && values_[place(value)].holders > 0) {
+      values_[place(value)].holder = id;
+    }
+    settle_awaited();
+  }
+
+  [[noreturn]] void refuse(int id) const {
+    const Position& position = chunk_.buffers[place(id)].position;
+    throw InvalidArgument("simulate", "buffer " + std::to_string(id) + " (" + position.scope + " " +
+                                          position.saver +
+                                          ") is to be recomputed, but nobody is known to have made "
+                                          "it; keep or offload it");
+  }
+
+  void settle_awaited() {
+    std::erase_if(awaited_, [this](int id) {
+      const int maker = profile_of(chunk_.buffers[place(id)].value).call;
+      if (!calls_[place(maker)].ended) return false;
+      settle(id);
+      return true;
+    });
+  }
+
+  void settle(int id) {
+    BufferState& buffer = buffers_[place(id)];
+    buffer.awaited = false;
+    result_.given_up[place(id)] = now_;
+    find_roots(chunk_.buffers[place(id)].value, buffer.roots);
+    for (const int root : buffer.roots) {
+      ValueState& value = values_[place(root)];
+      if (value.holders++ > 0) continue;
+      const BufferState* const saved = saved_as(root);
+      if (saved != nullptr && !saved->recomputed) value.holder = profile_of(root).buffer;
+    }
+  }
+
+  /// Where the way back from `target` ends.
+  void find_roots(int target, std::vector<int>& roots) {
+    ++search_;
+    values_[place(target)].seen = search_;
+    open_.clear();
+    open_reads(profile_of(target).call);
+    while (!open_.empty()) {
+      const int id = open_.back();
+      open_.pop_back();
+      const BufferState* const saved = saved_as(id);
+      const bool remade = saved != nullptr && saved->recomputed && !saved->awaited;
+      if (remade && values_[place(id)].holders == 0) {
+        for (const int root : saved->roots) {
+          if (first_sight(root)) roots.push_back(root);
+        }
+      } else if (is_root(id, saved)) {
+        roots.push_back(id);
+      } else {
+        open_reads(profile_of(id).call);
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_root(int id, const BufferState* saved) const {
+    const ValueState& value = values_[place(id)];
+    if (value.holders > 0 || (saved != nullptr && !saved->recomputed)) return true;
+    const int maker = profile_of(id).call;
+    return maker < 0 || value.kept || !may_repeat(maker);
+  }
+
+  /// A plan that may not repeat collectives holds what they make.
+  [[nodiscard]] bool may_repeat(int call) const {
+    const std::string& reason = call_at(call).no_replay;
+    return reason.empty() || reason == kCollective;
+  }
+
+  [[nodiscard]] bool first_sight(int value) {
+    return std::exchange(values_[place(value)].seen, search_) != search_;
+  }
+
+  void open_reads(int call) {
+    for (const int id : call_at(call).reads) {
+      if (first_sight(id)) open_.push_back(id);
+    }
+  }
+
+  // Backward.
+
+  [[nodiscard]] bool is_there(int id) const {
+    const ValueState& value = values_[place(id)];
+    if (value.remade || value.holders > 0 || profile_of(id).call < 0) return true;
+    const BufferState* const saved = saved_as(id);
+    return saved != nullptr && (!saved->recomputed || saved->on_device);
+  }
+
+  void begin_backward() {
+    for (std::size_t id = 0; id < buffers_.size(); ++id) {
+      if (buffers_[id].recomputed && buffers_[id].saved) expect(chunk_.buffers[id].value);
+    }
+    for (const int anchored : std::exchange(anchored_values_, {})) let_go(anchored);
+  }
+
+  /// Counts the readers of what replays will make. A call that was counted has its way back counted
+  /// too.
+  void expect(int target) {
+    open_ = {profile_of(target).call};
+    while (!open_.empty()) {
+      const int call = open_.back();
+      open_.pop_back();
+      if (std::exchange(calls_[place(call)].counted, true)) continue;
+      for (const int id : call_at(call).reads) {
+        ++values_[place(id)].readers_left;
+        const BufferState* const saved = saved_as(id);
+        const bool stops = is_there(id) || (saved != nullptr && saved->recomputed);
+        if (!stops) open_.push_back(profile_of(id).call);
+      }
+    }
+  }
+
+  void let_go(int root) {
+    ValueState& value = values_[place(root)];
+    if (--value.holders > 0 || value.holder < 0) return;
+    const int holder = std::exchange(value.holder, -1);
+    const bool anchor = place(holder) >= buffers_.size();
+    if (anchor || buffers_[place(holder)].dropped) result_.held_until[place(holder)] = now_;
+  }
+
+  void unpack(int at) {
+    const int id = chunk_.unpack_order[place(at)];
+    BufferState& buffer = buffers_[place(id)];
+    if (!buffer.recomputed || !buffer.saved || buffer.on_device) return;
+    buffer.on_device = true;
+    if (now_ < model_.buffers[place(id)].let_go) return;  // The model still has it.
+    buffer.on_device = false;
+    ReplayJob job;
+    job.place = at;
+    job.buffer = id;
+    find_calls(chunk_.buffers[place(id)].value, job);
+    find_results(job);
+    find_inputs(job);
+    repeat(job);
+    result_.jobs.push_back(std::move(job));
+  }
+
+  void find_calls(int target, ReplayJob& job) {
+    ++search_;
+    open_ = {profile_of(target).call};
+    while (!open_.empty()) {
+      const int call = open_.back();
+      open_.pop_back();
+      if (std::exchange(calls_[place(call)].seen, search_) == search_) continue;
+      job.calls.push_back(call);
+      for (const int id : call_at(call).reads) {
+        if (!is_there(id)) open_.push_back(profile_of(id).call);
+      }
+    }
+    std::sort(job.calls.begin(), job.calls.end());
+  }
+
+  void find_results(ReplayJob& job) {
+    const int number = static_cast<int>(result_.jobs.size());
+    for (const int call : job.calls) {
+      job.ns += model_.calls[place(call)].ns;
+      for (const int id : call_at(call).reads) ++values_[place(id)].uses;
+      for (const int id : call_at(call).makes) {
+        ValueState& value = values_[place(id)];
+        value.made_in = number;
+        const BufferState* const saved = saved_as(id);
+        if (saved == nullptr || !saved->recomputed || saved->on_device) continue;
+        value.wanted_in = number;
+        job.makes.push_back(profile_of(id).buffer);
+      }
+    }
+  }
+
+  void find_inputs(ReplayJob& job) {
+    const int number = static_cast<int>(result_.jobs.size());
+    for (const int call : job.calls) {
+      for (const int id : call_at(call).reads) {
+        ValueState& value = values_[place(id)];
+        if (value.made_in == number || value.remade) continue;
+        if (std::exchange(value.read_in, number) == number) continue;
+        const BufferState* const saved = saved_as(id);
+        const bool stored = saved != nullptr && !saved->recomputed;
+        const int from = value.holder >= 0 ? value.holder : stored ? profile_of(id).buffer : -1;
+        if (from >= 0) job.reads.push_back(from);
+      }
+    }
+  }
+
+  void repeat(ReplayJob& job) {
+    const int number = static_cast<int>(result_.jobs.size());
+    std::int64_t most = remade_bytes_;
+    for (const int call : job.calls) {
+      std::int64_t during =
+          remade_bytes_ + static_cast<std::int64_t>(call_at(call).workspace.count());
+      for (const int id : call_at(call).makes) during += bytes_of(id) - taken_over(call, id);
+      most = std::max(most, during);
+      for (const int id : call_at(call).makes) keep(id, number);
+      finish_inputs(call, number);
+    }
+    trim(job, number);
+    std::int64_t made = 0;
+    for (const int id : job.makes) {
+      const int value = chunk_.buffers[place(id)].value;
+      made += bytes_of(value);
+      set_remade(value, false);
+      buffers_[place(id)].on_device = true;
+    }
+    job.transient_bytes = most - made;
+    note_lingering();
+  }
+
+  /// Bytes that need not be allocated for a result, because it is made in what is read for the last
+  /// time.
+  [[nodiscard]] std::int64_t taken_over(int call, int made) const {
+    for (const int id : call_at(call).reads) {
+      const ValueState& value = values_[place(id)];
+      const bool changed_here = profile_of(id).overwritten && bytes_of(id) == bytes_of(made) &&
+                                model_.last_read[place(id)] == model_.calls[place(call)].ends;
+      const bool mine = calls_[place(call)].counted && !calls_[place(call)].repeated;
+      if (changed_here && value.remade && value.uses <= 1 && value.readers_left <= (mine ? 1 : 0)) {
+        return bytes_of(made);
+      }
+    }
+    return 0;
+  }
+
+  void keep(int id, int number) {
+    const ValueState& value = values_[place(id)];
+    if (value.wanted_in != number && value.readers_left == 0 && value.uses == 0) return;
+    set_remade(id, true);
+  }
+
+  void set_remade(int id, bool remade) {
+    bool& now = values_[place(id)].remade;
+    if (now != remade) remade_bytes_ += remade ? bytes_of(id) : -bytes_of(id);
+    now = remade;
+  }
+
+  void finish_inputs(int call, int number) {
+    CallState& state = calls_[place(call)];
+    const bool first = !std::exchange(state.repeated, true) && state.counted;
+    for (const int id : call_at(call).reads) {
+      ValueState& value = values_[place(id)];
+      if (first) --value.readers_left;
+      const int uses = --value.uses;
+      if (value.readers_left == 0 && uses == 0 && value.wanted_in != number) set_remade(id, false);
+    }
+  }
+
+  void trim(const ReplayJob& job, int number) {
+    for (const int call : job.calls) {
+      for (const int id : call_at(call).makes) {
+        const ValueState& value = values_[place(id)];
+        if (value.remade && value.wanted_in != number) lingering_.push_back(id);
+      }
+    }
+    std::int64_t bytes = 0;
+    for (const int id : lingering_) bytes += values_[place(id)].remade ? bytes_of(id) : 0;
+    while (bytes > most_lingering_ && !lingering_.empty()) {
+      const int oldest = lingering_.front();
+      lingering_.pop_front();
+      if (!values_[place(oldest)].remade) continue;
+      bytes -= bytes_of(oldest);
+      set_remade(oldest, false);
+    }
+  }
+
+  void drop(int id) {
+    BufferState& buffer = buffers_[place(id)];
+    buffer.dropped = true;
+    const int value_id = chunk_.buffers[place(id)].value;
+    if (!buffer.managed || value_id < 0) return;
+    ValueState& value = values_[place(value_id)];
+    if (!buffer.recomputed) {
+      if (value.holder == id) result_.held_until[place(id)] = -1;  // Until they let go.
+      return;
+    }
+    if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.remade) {
+      set_remade(value_id, true);
+      lingering_.push_back(value_id);
+      note_lingering();
+    }
+    for (const int root : std::exchange(buffer.roots, {})) let_go(root);
+  }
+
+  void note_lingering() {
+    const bool same = result_.lingering.empty() ? remade_bytes_ == 0
+                                                : result_.lingering.back().bytes == remade_bytes_;
+    if (!same) result_.lingering.push_back({now_, remade_bytes_});
+  }
+
+  const PassModel& model_;
+  const ChunkProfile& chunk_;
+  const ChunkPlan& plan_;
+  std::int64_t most_lingering_;
+  std::vector<ValueState> values_;
+  std::vector<BufferState> buffers_;
+  std::vector<CallState> calls_;
+  std::vector<std::vector<int>> anchors_of_call_;
+  std::vector<int> awaited_;
+  std::vector<int> anchored_values_;
+  std::deque<int> lingering_;
+  std::int64_t remade_bytes_ = 0;  // Of values that are no buffers' yet, or no longer.
+  std::vector<int> open_;
+  int search_ = -1;
+  int now_ = 0;
+  bool any_saved_ = false;
+  bool recomputes_ = false;
+  ReplayPlan result_;
+};
+
+}  // namespace
+
+ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan, std::int64_t most_lingering) {
+  return ReplayWalk(model, plan, most_lingering).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,70 @@
+/// What speaks for making a value again that autograd did not save, and what for holding it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "plan/policy/match.hpp"
+#include "plan/recompute/obstacles.hpp"
+#include "spillway/plan/profile.hpp"
+#include "spillway/plan/rules.hpp"
+
+namespace spillway {
+
+/// What is known of an unsaved value before anybody reads it.
+enum class Leaning {
+  kReplay,      ///< A recompute rule covers it.
+  kNamed,       ///< A keep or offload rule names what makes it.
+  kSlow,        ///< To make again, beside fetching it.
+  kImpossible,  ///< To make again.
+  kByBytes,
+};
+
+struct Weighed {
+  Leaning leaning = Leaning::kByBytes;
+  std::size_t rule = 0;      ///< Of kNamed.
+  std::uint64_t inputs = 0;  ///< Bytes of anchors that making it again takes; saturates.
+  std::uint64_t cost = 0;    ///< The same for having it again, one way or the other.
+};
+
+[[nodiscard]] constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return a > most - b ? most : a + b;
+}
+
+/// Whether an operator of the pass made the value and nobody saved it.
+[[nodiscard]] inline bool is_unsaved(const ValueProfile& value) {
+  return value.buffer < 0 && value.call >= 0;
+}
+
+/// Weighs every unsaved value of a chunk, each once, after what it is made of. Keeps references.
+class Weights {
+ public:
+  Weights(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+          const Matcher& matcher, const Obstacles& obstacles);
+
+  /// Of an unsaved value.
+  [[nodiscard]] const Weighed& of(int value) const {
+    return weighed_[static_cast<std::size_t>(value)];
+  }
+
+  /// Whether a value enters the layer, or the group of layers, of a call that reads it from another
+  /// one. An operator must have made it.
+  [[nodiscard]] bool crosses(int value, int reader) const;
+
+ private:
+  void weigh(int call, bool possible);
+  [[nodiscard]] Weighed lean(const ValueProfile& value) const;
+  [[nodiscard]] bool is_slow(const ValueProfile& value) const;
+  [[nodiscard]] std::uint64_t cost_of_inputs(int call) const;
+
+  const ChunkProfile& chunk_;
+  const Profile& profile_;
+  const Rules& rules_;
+  const Matcher& matcher_;
+  std::vector<int> regions_;      // By call: the layers that are recomputed as one.
+  std::vector<Weighed> weighed_;  // By value.
+};
+
+}  // namespace spillway

@@ -1,0 +1,88 @@
+/// Finds the allowances of unpacks. Internal; see set_allowances().
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plan/simulate/allowances.hpp"
+#include "plan/simulate/step_walk.hpp"
+
+namespace spillway {
+
+/// Reloads as early as everything up to their use allows.
+/// `carried`: percent of what has room that may be there while a later pass saves. What is there
+/// then makes that pass release sooner, which it may have to wait for.
+class BackwardSetter final : public StepListener {
+ public:
+  BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
+      : budget_(budget), carried_(carried), forward_(forward) {}
+
+  void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+    if (!points_.empty()) points_.back().slack = std::min(points_.back().slack, budget_ - bytes);
+  }
+
+  void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/, std::int64_t bytes) override {
+    replay_slack_ = std::min(replay_slack_, budget_ - bytes);
+  }
+
+  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPlace& place,
+                                    int site) override {
+    points_.push_back({});
+    return forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+  }
+
+  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPlace& place, int unpack,
+                                       std::int64_t fetched) override {
+    Point point;
+    point.chunk = place.chunk;
+    point.unpack = unpack;
+    point.ledger = walk.ledger();
+    point.before = std::exchange(replay_slack_, kNoAllowance);
+    // Nobody could have reloaded for a backward that had not begun.
+    const bool first = std::exchange(last_pass_, place.pass) != place.pass;
+    point.fetched = first ? 0 : fetched;
+    points_.push_back(point);
+    return 0;
+  }
+
+  void fill_in(Allowances& backward) const {
+    std::int64_t ahead = kNoAllowance;  // The most that may be there early, at the next point.
+    std::int64_t next_fetched = 0;
+    for (std::size_t i = points_.size(); i-- > 0;) {
+      const Point& point = points_[i];
+      if (ahead < kNoAllowance) ahead += next_fetched;
+      const bool save = point.unpack < 0;
+      const std::int64_t room = save ? point.slack / 100 * carried_ : point.slack;
+      ahead = std::max<std::int64_t>(0, std::min(ahead, room));
+      if (point.unpack >= 0) {
+        std::int64_t& least =
+            backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
+        least = std::min(least, point.ledger + ahead);
+      }
+      ahead = std::max<std::int64_t>(0, std::min(ahead, point.before));
+      next_fetched = point.fetched;
+    }
+  }
+
+ private:
+  struct Point {
+    int chunk = 0;
+    int unpack = -1;  // -1: a save.
+    std::int64_t ledger = 0;
+    std::int64_t fetched = 0;
+    std::int64_t slack = kNoAllowance;   // Up to the next point,
+    std::int64_t before = kNoAllowance;  // and while what led to this one was repeated.
+  };
+
+  std::int64_t budget_;
+  int carried_;
+  const Allowances& forward_;
+  std::vector<Point> points_;
+  std::int64_t replay_slack_ = kNoAllowance;
+  int last_pass_ = -1;
+};
+
+}  // namespace spillway

@@ -1,0 +1,105 @@
+/// Finds the allowances of the last saves before backward. Internal; see set_allowances().
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plan/simulate/allowances.hpp"
+#include "plan/simulate/release_stretch.hpp"
+#include "plan/simulate/step_walk.hpp"
+
+namespace spillway {
+
+/// What is not released by the last save before a backward cannot be until the next save, and not
+/// at all once its own backward has begun. So the last save of a forward releases what has no room
+/// up to then.
+class LastSaveSetter final : public StepListener {
+ public:
+  /// `reserve`: bytes to leave for reloads where an older pass's backward follows.
+  LastSaveSetter(std::int64_t budget, std::int64_t reserve, Allowances& forward)
+      : budget_(budget), reserve_(reserve), forward_(forward) {}
+
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPlace& place,
+                                    int site) override {
+    finish();
+    const PlannedChunk& chunk = walk.chunk_of(place);
+    const bool last = static_cast<std::size_t>(site) + 1 == chunk.model->save_moment.size();
+    const std::int64_t most =
+        forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+    if (!last) return most;
+    walk_ = &walk;
+    least_ = &forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+    target_ = walk.backward_follows(place.pass) ? budget_ : budget_ - reserve_;
+    ledger_ = walk.ledger();
+    stretch_ = {};
+    staying_.clear();
+    walk.for_each_in_window([&](ItemRef each) {
+      if (ledger_ > most) {
+        ledger_ -= walk.item(each).bytes;
+      } else {
+        staying_.push_back(staying(walk, each));
+      }
+      return true;
+    });
+    return most;
+  }
+
+  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment), bytes);
+  }
+
+  void repeats(const StepPlace& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
+    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment) + 1, bytes);
+  }
+
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+                                       int /*unpack*/, std::int64_t /*fetched*/) override {
+    return 0;
+  }
+
+  void finish() {
+    if (std::exchange(walk_, nullptr) == nullptr) return;
+    const Releases releases = releases_for(stretch_, target_, ledger_, [&](const auto& release) {
+      for (const Staying& each : staying_) {
+        if (!release(each.bytes, each.from, each.to)) return;
+      }
+    });
+    if (releases.ledger == ledger_ || *least_ < releases.before) return;
+    *least_ = releases.before - 1;
+    changed_ = true;
+  }
+
+  /// Whether anything new was found.
+  [[nodiscard]] bool changed() const noexcept { return changed_; }
+
+ private:
+  /// What could still be released, and the part of the stretch that would win by it.
+  struct Staying {
+    std::int64_t bytes = 0;
+    int from = 0;
+    int to = 0;
+  };
+
+  [[nodiscard]] static Staying staying(const StepWalk& walk, ItemRef what) {
+    const PlannedItem& item = walk.item(what);
+    const int until = item.needed < 0 ? item.gone : item.needed;
+    return {item.bytes, 2 * walk.position(what.pass, item.model_until),
+            2 * walk.position(what.pass, until)};
+  }
+
+  std::int64_t budget_;
+  std::int64_t reserve_;
+  Allowances& forward_;
+  const StepWalk* walk_ = nullptr;  // While a stretch goes on.
+  std::int64_t* least_ = nullptr;
+  bool changed_ = false;
+  std::int64_t target_ = 0;
+  std::int64_t ledger_ = 0;  // Once the save has released what it does so far.
+  Stretch stretch_;          // Pieces at even moments, replays behind them.
+  std::vector<Staying> staying_;
+};
+
+}  // namespace spillway

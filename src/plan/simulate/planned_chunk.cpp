@@ -1,0 +1,190 @@
+#include "plan/simulate/planned_chunk.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "spillway/plan/shard.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
+
+void shard(PlannedItem& item, const Action& action, int ranks) {
+  if (!action.shard || ranks < 2 || item.bytes == 0) return;
+  item.part = static_cast<std::int64_t>(part_of(static_cast<std::uint64_t>(item.bytes), ranks));
+  item.whole = item.part * ranks;
+}
+
+void add_buffers(PlannedChunk& chunk, int ranks) {
+  for (std::size_t i = 0; i < chunk.model->buffers.size(); ++i) {
+    const BufferLife& life = chunk.model->buffers[i];
+    PlannedItem item;
+    item.bytes = life.bytes;
+    item.action = life.movable ? chunk.plan->decisions[i].action.kind : ActionKind::kKeep;
+    item.counted = life.counted;
+    item.managed = life.managed;
+    item.born = life.born;
+    item.entered = life.managed ? life.saved : -1;
+    item.model_until = std::min(life.let_go, life.dropped);
+    item.given_up = chunk.replays.given_up[i];
+    item.dropped = life.dropped;
+    item.gone = chunk.replays.held_until[i];
+    if (life.movable) shard(item, chunk.plan->decisions[i].action, ranks);
+    chunk.items.push_back(item);
+  }
+}
+
+/// Who passed a value to a call gives it up when that has returned, before anything else begins.
+int let_go_after(const PlannedChunk& chunk, int last_read) {
+  const bool calls_next = last_read >= 0 && last_read < chunk.model->end &&
+                          chunk.moment(last_read + 1).kind == MomentKind::kCallBegins;
+  return calls_next ? last_read + 1 : last_read;
+}
+
+void add_anchors(PlannedChunk& chunk, int ranks) {
+  const std::size_t buffers = chunk.model->buffers.size();
+  for (std::size_t i = 0; i < chunk.plan->anchors.size(); ++i) {
+    const Anchor& anchor = chunk.plan->anchors[i];
+    const OperatorProfile& call = chunk.model->chunk->operators[place(anchor.call)];
+    const std::size_t value = place(call.makes[place(anchor.output)]);
+    PlannedItem item;
+    item.bytes = chunk.model->value_bytes[value];
+    item.action = anchor.action.kind;
+    item.anchor = true;
+    item.managed = true;
+    item.entered = chunk.replays.anchored[i];
+    item.model_until = let_go_after(chunk, chunk.model->last_read[value]);
+    item.gone = chunk.replays.held_until[buffers + i];
+    item.dropped = item.gone;
+    if (call.no_replay != kCollective) shard(item, anchor.action, ranks);
+    chunk.items.push_back(item);
+  }
+}
+
+void add_needs(PlannedChunk& chunk) {
+  const auto need = [&](int item, int moment) {
+    int& needed = chunk.items[place(item)].needed;
+    if (needed < 0 || moment < needed) needed = moment;
+  };
+  for (std::size_t i = 0; i < chunk.model->unpack_moment.size(); ++i) {
+    need(chunk.model->chunk->unpack_order[i], chunk.model->unpack_moment[i]);
+  }
+  for (const ReplayJob& job : chunk.replays.jobs) {
+    for (const int read : job.reads) need(read, chunk.model->unpack_moment[place(job.place)]);
+  }
+}
+
+void add_events(PlannedChunk& chunk) {
+  const auto add = [&](int moment, ItemEventKind kind, std::size_t item) {
+    if (moment >= 0) chunk.events.push_back({moment, kind, static_cast<int>(item)});
+  };
+  for (std::size_t i = 0; i < chunk.items.size(); ++i) {
+    const PlannedItem& item = chunk.items[i];
+    if (item.counted) add(item.born, ItemEventKind::kBorn, i);
+    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kModelLetsGo, i);
+    if (item.anchor) add(item.entered, ItemEventKind::kAnchored, i);
+    add(item.given_up, ItemEventKind::kGivenUp, i);
+    if (item.counted || item.entered >= 0) add(item.gone, ItemEventKind::kGone, i);
+  }
+  std::sort(chunk.events.begin(), chunk.events.end(), [](const ItemEvent& a, const ItemEvent& b) {
+    return std::tie(a.moment, a.kind, a.item) < std::tie(b.moment, b.kind, b.item);
+  });
+  chunk.first_event.assign(place(chunk.model->end) + 2, 0);
+  for (const ItemEvent& event : chunk.events) ++chunk.first_event[place(event.moment) + 1];
+  for (std::size_t i = 1; i < chunk.first_event.size(); ++i) {
+    chunk.first_event[i] += chunk.first_event[i - 1];
+  }
+}
+
+void add_reload_order(PlannedChunk& chunk) {
+  std::vector<bool> queued(chunk.items.size());
+  const auto queue = [&](int id) {
+    const PlannedItem& item = chunk.items[place(id)];
+    if (item.action != ActionKind::kOffload || item.part > 0 || queued[place(id)]) return;
+    queued[place(id)] = true;
+    chunk.reload_order.push_back(id);
+  };
+  for (const int id : chunk.plan->need_order) queue(id);
+  for (int id = static_cast<int>(chunk.items.size()) - 1; id >= 0; --id) queue(id);
+}
+
+/// By buffer: the largest results of a call that saved it. As much is there of gradients when
+/// backward asks for it.
+std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
+  const ChunkProfile& profile = *chunk.model->chunk;
+  std::vector<std::int64_t> most(profile.buffers.size(), 0);
+  for (std::size_t site = 0; site < profile.sites.size(); ++site) {
+    const int call = chunk.model->save_call[site];
+    if (call < 0) continue;
+    std::int64_t bytes = 0;
+    for (const int value : profile.operators[place(call)].makes) {
+      bytes = std::max(bytes, chunk.model->value_bytes[place(value)]);
+    }
+    std::int64_t& found = most[place(profile.sites[site].buffer)];
+    found = std::max(found, bytes);
+  }
+  return most;
+}
+
+/// By moment: the most that may be there from it to the end.
+std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
+  const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
+  std::vector<std::int64_t> least(place(chunk.model->end) + 1, 0);
+  std::int64_t so_far = chunk.lasting_bytes;
+  for (int at = chunk.model->end; at > chunk.model->backward_begins; --at) {
+    const Moment& moment = chunk.moment(at);
+    std::int64_t bytes = moment.other_bytes;
+    if (moment.kind == MomentKind::kUnpack) {
+      bytes -= gradients[place(chunk.model->chunk->unpack_order[place(moment.index)])];
+    }
+    so_far = std::max<std::int64_t>(0, std::min(so_far, bytes));
+    least[place(at)] = so_far;
+  }
+  return least;
+}
+
+void add_what_stays(PlannedChunk& chunk) {
+  const auto other = [&](int moment) { return chunk.moment(moment).other_bytes; };
+  const int end = chunk.model->end;
+  const int begins = chunk.model->backward_begins;
+  chunk.between_bytes = std::max<std::int64_t>(
+      0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
+  chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
+  if (chunk.model->chunk->later_bytes) {
+    for (int moment = 0; moment <= end; ++moment) {
+      const std::int64_t later = (*chunk.model->chunk->later_bytes)[place(moment)];
+      chunk.grown_bytes.push_back(moment > begins ? other(moment) - later : 0);
+    }
+    return;
+  }
+  const std::vector<std::int64_t> lasting = lasting_from(chunk);
+  // What a node of the graph adds, later passes make beside what is there, and then add to it.
+  chunk.grown_bytes.assign(place(end) + 1, 0);
+  std::int64_t before_node = 0;
+  for (int moment = begins + 1; moment <= end; ++moment) {
+    chunk.grown_bytes[place(moment)] = before_node;
+    const bool first_unpack = chunk.moment(moment).kind == MomentKind::kUnpack &&
+                              chunk.moment(moment - 1).kind != MomentKind::kUnpack;
+    if (first_unpack) before_node = lasting[place(moment)];
+  }
+}
+
+}  // namespace
+
+PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
+  PlannedChunk chunk;
+  chunk.model = &model;
+  chunk.replays = replays_of(model, plan);
+  chunk.plan = &plan;
+  add_buffers(chunk, ranks);
+  add_anchors(chunk, ranks);
+  add_needs(chunk);
+  add_events(chunk);
+  add_reload_order(chunk);
+  chunk.gathers = gather_order(plan);
+  add_what_stays(chunk);
+  return chunk;
+}
+
+}  // namespace spillway

@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "plan/simulate/simulator.hpp"
+#include "plan/simulate/slower_link.hpp"
+
+namespace spillway {
+namespace {
+
+/// The largest window that is set; larger ones are asked for by limits.
+constexpr Bytes kLargest{1ULL << 30U};
+/// Of the step: less is not worth memory.
+constexpr double kSameTime = 0.002;
+/// Of what lies between the least that the plan can reach and what windows of a layer hold: where
+/// to look first,
+constexpr std::array kPermille = {0U, 30U, 60U, 120U, 250U, 500U, 750U};
+/// and how often to halve what is left between the last that was too slow and the first that was
+/// not.
+constexpr int kHalvings = 3;
+
+/// Of one layer, the most that the plan sends away, and the most that it brings back by copies
+/// alone.
+struct LayerBytes {
+  Bytes out;
+  Bytes back;
+  bool shards = false;
+};
+
+LayerBytes of_a_layer(const Profile& profile, const Plan& plan, int ranks) {
+  LayerBytes most;
+  for (std::size_t i = 0; i < profile.chunks.size(); ++i) {
+    std::map<int, LayerBytes> by_layer;
+    const auto add = [&](int layer, Bytes bytes, const Action& action) {
+      const bool shards = action.shard && ranks > 1;
+      const bool offloads = action.kind == ActionKind::kOffload;
+      LayerBytes& sum = by_layer[layer];
+      if (offloads) sum.out += shards ? Bytes(part_of(bytes.count(), ranks)) : bytes;
+      if (offloads && !shards) sum.back += bytes;
+      most.out = std::max(most.out, sum.out);
+      most.back = std::max(most.back, sum.back);
+      most.shards = most.shards || shards;
+    };
+    const ChunkPlan& chunk = plan.chunks[i];
+    for (const BufferProfile& buffer : profile.chunks[i].buffers) {
+      const auto id = static_cast<std::size_t>(buffer.id);
+      add(buffer.layer, buffer.size, chunk.decisions[id].action);
+    }
+    for (const Anchor& anchor : chunk.anchors) {
+      const OperatorProfile& call =
+          profile.chunks[i].operators[static_cast<std::size_t>(anchor.call)];
+      if (anchor.action.shard) add(call.layer, anchor.bytes, anchor.action);
+    }
+  }
+  return most;
+}
+
+bool has_windows(const Plan& plan) {
+  return plan.limits.in_flight || plan.limits.ahead ||
+         std::any_of(plan.chunks.begin(), plan.chunks.end(),
+                     [](const ChunkPlan& chunk) { return !chunk.forward_allowance.empty(); });
+}
+
+/// Sets allowances that take no longer than the constant windows `windows`, but for a share
+/// `slowdown` of the step, if there are some.
+bool set_free_allowances(const Simulator& simulator, const Limits& windows, double slowdown,
+                         Plan& plan) {
+  Limits nothing;
+  nothing.in_flight = nothing.ahead = Bytes(0);
+  const Simulation constant = simulator.run(plan, windows);
+  const Simulation least = simulator.run(plan, nothing);
+  if (least.peak >= constant.peak) return false;
+  const auto longest = static_cast<double>(constant.step_ns) * (1 + slowdown);
+  std::optional<Plan> best;
+  const auto try_with = [&](unsigned permille) {
+    Plan tight = plan;
+    const Bytes more((constant.peak - least.peak).count() / 1000 * permille);
+    simulator.set_allowances(least.peak + more, tight);
+    const Simulation found = simulator.run(tight);
+    if (found.peak >= constant.peak || static_cast<double>(found.step_ns) > longest) return false;
+    best = std::move(tight);
+    return true;
+  };
+  unsigned slow = 0;
+  for (const unsigned permille : kPermille) {
+    if (!try_with(permille)) {
+      slow = permille;
+      continue;
+    }
+    unsigned fast = permille;
+    for (int i = 0; i < kHalvings && fast - slow > 1; ++i) {
+      const unsigned middle = (slow + fast) / 2;
+      (try_with(middle) ? fast : slow) = middle;
+    }
+    plan = std::move(*best);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule,
+                 const ShardModel& shard) {
+  if (has_windows(plan)) return;
+  const LayerBytes layer = of_a_layer(profile, plan, shard.ranks);
+  Limits windows;
+  windows.in_flight = std::min(kLargest, layer.out);
+  windows.ahead = std::min(kLargest, layer.back);
+  if (*windows.in_flight == Bytes(0) && !layer.shards) return;
+  // All ranks gather in one order: no window of theirs may follow from times.
+  if (has_times(profile) && !layer.shards) {
+    const std::optional<double> slowdown = plan.limits.slowdown;
+    const Profile assumed = slowdown ? profile : with_slower_link(profile, kSlowLink);
+    const Simulator simulator(assumed, schedule);
+    if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) {
+      simulator.limit_lingering(plan);
+      return;
+    }
+  }
+  plan.limits.in_flight = windows.in_flight;
+  plan.limits.ahead = windows.ahead;
+}
+
+}  // namespace spillway

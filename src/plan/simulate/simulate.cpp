@@ -1,0 +1,129 @@
+#include "spillway/plan/simulate.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "plan/simulate/simulator.hpp"
+#include "plan/simulate/timed_step.hpp"
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+StepLimits limits_of(const Plan& plan, const Limits& windows) {
+  const auto pick = [](std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
+    const Bytes bytes = first.value_or(second.value_or(last));
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(std::min(bytes.count(), kMost));
+  };
+  const Bytes all(std::numeric_limits<std::uint64_t>::max());
+  StepLimits limits;
+  limits.in_flight = pick(plan.limits.in_flight, windows.in_flight, kDefaultWindow);
+  limits.ahead = pick(plan.limits.ahead, windows.ahead, kDefaultWindow);
+  limits.host = pick(plan.limits.host, windows.host, all);
+  if (plan.most_leaving) limits.most_leaving = pick(plan.most_leaving, std::nullopt, all);
+  if (plan.most_ahead) limits.most_ahead = pick(plan.most_ahead, std::nullopt, all);
+  limits.parts_in_flight = limits.in_flight;
+  limits.gathers_ahead = limits.ahead;
+  return limits;
+}
+
+bool offloads(const std::vector<PlannedChunk>& chunks) {
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [](const PlannedChunk& chunk) { return !chunk.reload_order.empty(); });
+}
+
+}  // namespace
+
+void require_made_for(const Plan& plan, const Profile& profile) {
+  if (made_for(plan, profile)) return;
+  throw InvalidArgument("simulate",
+                        "the plan was made for another structure than the profile's; make it anew "
+                        "with `spillway plan`");
+}
+
+Simulator::Simulator(const Profile& profile, PassSchedule schedule, const ShardModel& shard)
+    : profile_(profile), schedule_(std::move(schedule)), shard_(shard) {
+  if (schedule_.empty()) schedule_ = one_pass(profile);
+  require_valid(schedule_, profile);
+  for (const ChunkProfile& chunk : profile.chunks) {
+    models_.push_back(model_of(chunk, profile.granularity));
+  }
+}
+
+std::vector<PlannedChunk> Simulator::planned_chunks(const Plan& plan) const {
+  std::vector<PlannedChunk> chunks;
+  chunks.reserve(models_.size());
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    chunks.push_back(planned(models_[i], plan.chunks[i], shard_.ranks));
+  }
+  return chunks;
+}
+
+Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace) const {
+  return run(plan, windows, trace, nullptr);
+}
+
+AloneTimes Simulator::times_alone(const Plan& plan, const Limits& windows) const {
+  AloneTimes alone;
+  for (const ChunkProfile& chunk : profile_.chunks) alone.emplace_back(chunk.timeline.size());
+  (void)run(plan, windows, /*trace=*/false, &alone);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const ChunkProfile& chunk = profile_.chunks[i];
+    const auto passes = std::count_if(schedule_.begin(), schedule_.end(), [&](const auto& step) {
+      return !step.backward && step.chunk == chunk.chunk;
+    });
+    for (std::size_t moment = 0; moment < alone[i].size(); ++moment) {
+      double& ns = alone[i][moment];
+      ns = passes > 0 ? ns / static_cast<double>(passes)
+                      : static_cast<double>(chunk.timeline[moment].compute_ns);
+    }
+  }
+  return alone;
+}
+
+Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
+                          AloneTimes* alone) const {
+  const std::vector<PlannedChunk> chunks = planned_chunks(plan);
+  const StepLimits limits = limits_of(plan, windows);
+  StepWalk::Tails tails;
+  // What stays needs no room on the host, which may let more go than in the step before.
+  constexpr int kSteps = 4;
+  for (int step = 0; step < kSteps && offloads(chunks); ++step) {
+    StepListener nobody;
+    StepWalk step_before(chunks, schedule_, limits, nobody, tails);
+    step_before.run();
+    const bool settled = step_before.tails() == tails || !step_before.found_no_room();
+    tails = step_before.tails();
+    if (settled) break;
+  }
+  TimedStep timed(chunks, schedule_, profile_.link, shard_, trace, alone);
+  StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
+  walk.run();
+  Simulation result = std::move(timed).take();
+  result.host_peak = Bytes(static_cast<std::uint64_t>(walk.host_peak()));
+  result.bytes_out = Bytes(static_cast<std::uint64_t>(walk.bytes_out()));
+  result.bytes_back = Bytes(static_cast<std::uint64_t>(walk.bytes_back()));
+  result.bytes_gathered = Bytes(static_cast<std::uint64_t>(walk.bytes_gathered()));
+  return result;
+}
+
+bool has_times(const Profile& profile) {
+  return std::none_of(profile.chunks.begin(), profile.chunks.end(),
+                      [](const ChunkProfile& chunk) { return chunk.timeline.empty(); });
+}
+
+Simulation simulate(const Profile& profile, const Plan& plan, const SimulateOptions& options) {
+  require_made_for(plan, profile);
+  return Simulator(profile, options.schedule, options.shard)
+      .run(plan, options.windows, options.trace);
+}
+
+void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
+                    const PassSchedule& schedule) {
+  require_made_for(plan, profile);
+  Simulator(profile, schedule).set_allowances(budget, plan);
+}
+
+}  // namespace spillway

@@ -1,0 +1,277 @@
+/// A step as a session carries it out under a plan, on paper and in the order of the host: saves,
+/// copies, releases, replays, reloads, drops, and the memory that all of it takes. That order, and
+/// so the memory, does not depend on time; who wants times listens.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "plan/simulate/planned_chunk.hpp"
+#include "spillway/plan/schedule.hpp"
+
+namespace spillway {
+
+/// Where a step is: a moment of a pass.
+struct StepPlace {
+  int pass = 0;   ///< In the order of their forwards.
+  int chunk = 0;  ///< Its place in the profile.
+  bool backward = false;
+  int moment = 0;
+};
+
+/// An item of a pass.
+struct ItemRef {
+  int pass = 0;
+  int item = 0;
+};
+
+class StepWalk;
+
+/// Is told what happens, in order.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+
+  /// The device computes from the moment before to this one, with at most so many bytes allocated.
+  virtual void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t /*bytes*/) {}
+  /// Calls are repeated, with at most so many bytes allocated meanwhile.
+  virtual void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/,
+                       std::int64_t /*bytes*/) {}
+  virtual void copies_out(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  /// Compute waits for the copy out; the memory is free.
+  virtual void releases(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// What was copied out was used where it was and is given up. Compute waits for the copy, unless
+  /// it has not been handed over.
+  virtual void gives_up(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  virtual void copies_back(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  /// Compute waits for the copy back.
+  virtual void fetches(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// The parts of all ranks begin to come, behind the copy back of this one's if that was `away`.
+  virtual void gathers(const StepPlace& /*place*/, ItemRef /*what*/, bool /*away*/) {}
+  /// Compute waits for them.
+  virtual void has_gathered(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  /// Nothing waits for company any more.
+  virtual void hands_over() {}
+  /// A site was saved. Gives the most bytes that may be in the ledger now, if it knows better than
+  /// the plan.
+  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+                                            int /*site*/) {
+    return std::nullopt;
+  }
+  /// What backward asks for is there; `fetched` bytes of it had to be copied back now. Gives the
+  /// most bytes that may be in the ledger with what is reloaded ahead, as above.
+  virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+                                               int /*unpack*/, std::int64_t /*fetched*/) {
+    return std::nullopt;
+  }
+};
+
+/// What sessions go by where the plan has no allowances, in bytes.
+struct StepLimits {
+  std::int64_t in_flight = 0;
+  std::int64_t ahead = 0;
+  std::int64_t host = 0;
+  bool windows = true;  ///< False: only the listener says how much may be there.
+  /// As Plan has them, besides allowances.
+  std::optional<std::int64_t> most_leaving = {};
+  std::optional<std::int64_t> most_ahead = {};
+  /// The same for what is sharded, whatever allowances there are.
+  std::int64_t parts_in_flight = 0;
+  std::int64_t gathers_ahead = 0;
+
+  void set_shard_windows(const Limits& limits);
+};
+
+/// As SessionOptions has them.
+inline constexpr Bytes kDefaultWindow{1ULL << 30U};
+
+class StepWalk {
+ public:
+  /// By pass: how many of its copies out are asked for; the rest of what it offloads is still there
+  /// when its backward begins, and stays. (Sessions know that from the step before.)
+  using Tails = std::vector<int>;
+
+  /// Keeps references. `tails` may be empty: everything is copied out.
+  StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
+           const StepLimits& limits, StepListener& listener, Tails tails);
+
+  void run();
+
+  /// Bytes on the device, above what was there before the step, if `other` are those of the piece.
+  [[nodiscard]] std::int64_t bytes_with(std::int64_t other) const {
+    return other + base_bytes_ + ledger_ + hidden_bytes_ + lingering_bytes_;
+  }
+  /// Bytes of managed items on the device.
+  [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
+  /// Whether something stayed because the host was full.
+  [[nodiscard]] bool found_no_room() const noexcept { return found_no_room_; }
+  [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
+  [[nodiscard]] std::int64_t bytes_out() const noexcept { return bytes_out_; }
+  [[nodiscard]] std::int64_t bytes_back() const noexcept { return bytes_back_; }
+  [[nodiscard]] std::int64_t bytes_gathered() const noexcept { return bytes_gathered_; }
+  /// After run(): as the constructor wants them.
+  [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
+
+  /// The bytes of a piece that are nobody's, as bytes_with() wants them.
+  [[nodiscard]] std::int64_t other_at(const StepPlace& place) const;
+  [[nodiscard]] const PlannedChunk& chunk_of(const StepPlace& place) const {
+    return chunks_[static_cast<std::size_t>(place.chunk)];
+  }
+  /// Whether the pass's backward is what follows its forward.
+  [[nodiscard]] bool backward_follows(int pass) const;
+  /// The place of a pass's moment among all of the step.
+  [[nodiscard]] int position(int pass, int moment) const {
+    const Part& part = parts_[static_cast<std::size_t>(pass)];
+    return moment + (moment < part.backward_begins ? part.forward : part.backward);
+  }
+  /// Whether the model holds it, where its pass is now.
+  [[nodiscard]] bool model_has(ItemRef what) const;
+  [[nodiscard]] bool in_ledger(ItemRef what) const { return state(what).in_ledger; }
+  /// What may be released, oldest first, as long as `look` says true.
+  template <typename Look>
+  void for_each_in_window(Look&& look) const {
+    for (const ItemRef& each : window_) {
+      if (state(each).in_window && !look(each)) return;
+    }
+  }
+  [[nodiscard]] const PlannedItem& item(ItemRef what) const {
+    const Pass& pass = passes_[static_cast<std::size_t>(what.pass)];
+    return chunks_[static_cast<std::size_t>(pass.chunk)].items[static_cast<std::size_t>(what.item)];
+  }
+
+ private:
+  struct ItemState {
+    bool in_ledger = false;
+    bool in_window = false;
+    bool copied = false;  // It has room on the host.
+    bool released = false;
+    bool reloading = false;
+    bool ready = false;
+    bool ahead = false;
+    bool gone = false;
+    bool cut = false;          // This rank has a part of it only,
+    bool gathering = false;    // and the others' begin to come,
+    bool whole = false;        // or it was gathered.
+    bool part_here = false;    // On the device,
+    bool part_leaves = false;  // and being copied out.
+    signed char hidden = 0;    // Times its bytes in hidden_bytes_.
+  };
+
+  /// Where a pass stands in the step.
+  struct Part {
+    int chunk = 0;
+    int backward_begins = 0;
+    int forward = 0;   // What to add to its moments,
+    int backward = 0;  // forward and backward.
+  };
+
+  struct Pass {
+    PassStep key;
+    int chunk = 0;
+    int moment = 0;  // The one it has come to.
+    std::vector<ItemState> items;
+    std::size_t next_job = 0;
+    std::size_t next_lingering = 0;
+    std::int64_t lingering = 0;
+    int offloads = 0;
+    bool backward_begun = false;
+    bool reloads_queued = false;
+    bool ended = false;
+    std::vector<int> asked;   // Items that are cut as soon as the other ranks have answered,
+    std::vector<int> shards;  // and those that were, in the order of gathers.
+    std::size_t gathers_begun = 0;
+    std::size_t gathers_wanted = 0;
+  };
+
+  [[nodiscard]] ItemState& state(ItemRef what) {
+    return passes_[static_cast<std::size_t>(what.pass)].items[static_cast<std::size_t>(what.item)];
+  }
+  [[nodiscard]] const ItemState& state(ItemRef what) const {
+    return passes_[static_cast<std::size_t>(what.pass)].items[static_cast<std::size_t>(what.item)];
+  }
+  [[nodiscard]] const PlannedChunk& chunk_of(const Pass& pass) const {
+    return chunks_[static_cast<std::size_t>(pass.chunk)];
+  }
+  void lay_out();
+  [[nodiscard]] int find_pass(const PassStep& step) const;
+  void find_base();
+  void run_part(int first, int last);
+  void act();
+  void run_events(ItemEventKind first, ItemEventKind last);
+
+  void set_hidden(ItemRef what, int hidden);
+  void enter(ItemRef what);
+  void leave(ItemRef what);
+
+  void save(int site);
+  void start_offload(ItemRef what);
+  void release_oldest();
+  void release(ItemRef what);
+  void copy_out(ItemRef what);
+  void take_from_window(ItemRef what);
+  [[nodiscard]] bool has_allowance() const;
+
+  void begin_backward();
+  void queue_reloads(int pass);
+  void queue_next_pass();
+  void unpack(int unpack);
+  void bring_back(ItemRef what);
+  void start_reload(ItemRef what);
+  void repeat(const ReplayJob& job);
+  void reload_ahead(std::optional<std::int64_t> most);
+  bool start_reloads(std::optional<std::int64_t> most);
+  void give_up(ItemRef what);
+
+  void start_shard(ItemRef what);
+  void cut(int pass, std::size_t unanswered);
+  void offload_part(ItemRef what);
+  void release_part(ItemRef what);
+  void release_parts_of_others();
+  void close_forward();
+  void bring_whole(ItemRef what);
+  void gather_ahead();
+  void begin_some_gathers(int pass, std::int64_t& ahead);
+  void begin_first_gather(int pass);
+  void begin_due_gathers(ItemRef what);
+  void begin_gather(int pass);
+  void end_gather(ItemRef what);
+  void free_part(ItemRef what);
+  [[nodiscard]] int next_backward() const;
+
+  const std::vector<PlannedChunk>& chunks_;
+  const PassSchedule& schedule_;
+  StepLimits limits_;
+  StepListener& listener_;
+  Tails tails_;
+  Tails found_tails_;
+
+  std::vector<Part> parts_;   // By pass.
+  std::vector<Pass> passes_;  // Those that have begun.
+  StepPlace now_;
+  std::size_t step_ = 0;         // In the schedule.
+  std::int64_t base_bytes_ = 0;  // Of passes that do not run.
+  // Of the chunk that runs, if it has run before: what it had added by then.
+  const std::vector<std::int64_t>* grown_ = nullptr;
+  std::int64_t ledger_ = 0;
+  std::int64_t hidden_bytes_ = 0;  // On the device and in neither the ledger nor the others', less
+                                   // what is in both.
+  std::int64_t lingering_bytes_ = 0;
+  std::deque<ItemRef> window_;  // Some may have been taken out.
+  std::int64_t window_bytes_ = 0;
+  std::deque<ItemRef> reloads_;
+  std::int64_t ahead_bytes_ = 0;
+  std::int64_t fetched_ = 0;  // By the unpack that goes on.
+  std::int64_t host_bytes_ = 0;
+  bool found_no_room_ = false;
+  std::int64_t host_peak_ = 0;
+  std::int64_t bytes_out_ = 0;
+  std::int64_t bytes_back_ = 0;
+  std::int64_t bytes_gathered_ = 0;
+  int open_ = -1;                    // The pass whose forward runs, or ran last.
+  std::deque<ItemRef> part_window_;  // Parts that are copied out; some may have been taken out.
+  std::int64_t part_window_bytes_ = 0;
+};
+
+}  // namespace spillway

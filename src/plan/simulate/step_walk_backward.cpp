@@ -1,0 +1,173 @@
+#include <algorithm>
+
+#include "plan/simulate/step_walk.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+void StepWalk::begin_backward() {
+  close_forward();
+  Pass& pass = passes_[place(now_.pass)];
+  pass.backward_begun = true;
+  if (place(now_.pass) + 1 == passes_.size()) {
+    int staying = 0;
+    for (const ItemState& item : pass.items) staying += item.in_window ? 1 : 0;
+    if (staying > 0) found_tails_[place(now_.pass)] = pass.offloads - staying;
+  }
+  queue_reloads(now_.pass);
+  release_parts_of_others();
+  begin_first_gather(now_.pass);
+  gather_ahead();
+}
+
+void StepWalk::queue_reloads(int number) {
+  Pass& pass = passes_[place(number)];
+  if (pass.reloads_queued) return;
+  pass.reloads_queued = true;
+  for (const int id : chunk_of(pass).reload_order) {
+    const ItemRef what{number, id};
+    if (state(what).in_window) {
+      take_from_window(what);  // Its backward is near: it stays.
+    } else if (state(what).released && !state(what).gone) {
+      reloads_.push_back(what);
+    }
+  }
+}
+
+int StepWalk::next_backward() const {
+  for (std::size_t step = step_ + 1; step < schedule_.size(); ++step) {
+    if (!schedule_[step].backward) continue;
+    const int next = find_pass(schedule_[step]);
+    const bool waits = place(next) < passes_.size() && !passes_[place(next)].backward_begun;
+    return waits ? next : -1;
+  }
+  return -1;
+}
+
+void StepWalk::queue_next_pass() {
+  if (const int next = next_backward(); next >= 0) queue_reloads(next);
+}
+
+void StepWalk::unpack(int unpack) {
+  const ItemRef what{now_.pass, chunk_of(now_).model->chunk->unpack_order[place(unpack)]};
+  const bool held = chunk_of(now_).model->buffers[place(what.item)].held;
+  if (!held && (!item(what).managed || item(what).entered < 0)) return;
+  fetched_ = 0;
+  begin_due_gathers(what);
+  if (held) {
+    // It is there.
+  } else if (item(what).action != ActionKind::kRecompute) {
+    bring_back(what);
+  } else if (!state(what).in_ledger) {
+    Pass& pass = passes_[place(now_.pass)];
+    const std::vector<ReplayJob>& jobs = chunk_of(now_).replays.jobs;
+    if (pass.next_job < jobs.size() && jobs[pass.next_job].place == unpack) {
+      repeat(jobs[pass.next_job++]);
+    } else {
+      enter(what);  // The model still has it.
+    }
+  }
+  std::optional<std::int64_t> most = listener_.unpacked(*this, now_, unpack, fetched_);
+  const std::vector<Bytes>& allowance = chunk_of(now_).plan->backward_allowance;
+  if (!most && has_allowance() && !allowance.empty()) {
+    most = static_cast<std::int64_t>(allowance[place(unpack)].count());
+  }
+  reload_ahead(most);
+}
+
+void StepWalk::bring_back(ItemRef what) {
+  ItemState& now = state(what);
+  if (now.cut) return bring_whole(what);
+  if (!now.in_ledger) {
+    if (model_has(what)) {
+      enter(what);
+      now.ready = true;
+    } else {
+      fetched_ += item(what).bytes;
+      start_reload(what);
+    }
+  }
+  if (!now.reloading || now.ready) return;
+  now.ready = true;
+  listener_.fetches(now_, what);
+}
+
+void StepWalk::start_reload(ItemRef what) {
+  enter(what);
+  state(what).reloading = true;
+  bytes_back_ += item(what).bytes;
+  listener_.copies_back(now_, what, item(what).bytes);
+}
+
+void StepWalk::repeat(const ReplayJob& job) {
+  for (const int read : job.reads) bring_back({now_.pass, read});
+  // Both pieces around the moment had at least what is there now.
+  const StepPlace after{now_.pass, now_.chunk, true, now_.moment + 1};
+  const std::int64_t other = std::min(other_at(now_), other_at(after));
+  std::int64_t made = 0;
+  for (const int each : job.makes) made += item({now_.pass, each}).bytes;
+  const std::int64_t lingering = passes_[place(now_.pass)].lingering;
+  listener_.repeats(now_, job, bytes_with(other) - lingering + made + job.transient_bytes);
+  for (const int each : job.makes) enter({now_.pass, each});
+}
+
+void StepWalk::reload_ahead(std::optional<std::int64_t> most) {
+  bool any = start_reloads(most);
+  if (reloads_.empty()) {
+    queue_next_pass();
+    any = start_reloads(most) || any;
+  }
+  if (any) listener_.hands_over();
+}
+
+bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
+  bool any = false;
+  while (!reloads_.empty()) {
+    const ItemRef next = reloads_.front();
+    const std::int64_t bytes = item(next).bytes;
+    const auto within = [&](std::int64_t limit) {
+      return ahead_bytes_ == 0 || ahead_bytes_ + bytes <= limit;
+    };
+    const bool fits =
+        most ? ledger_ + bytes <= *most && (!limits_.most_ahead || within(*limits_.most_ahead))
+             : within(limits_.ahead);
+    if (!fits) break;
+    reloads_.pop_front();
+    ItemState& now = state(next);
+    if (now.gone || now.in_ledger) continue;
+    if (model_has(next)) {
+      enter(next);
+      now.ready = true;
+      continue;
+    }
+    now.ahead = true;
+    ahead_bytes_ += bytes;
+    start_reload(next);
+    any = true;
+  }
+  return any;
+}
+
+void StepWalk::give_up(ItemRef what) {
+  ItemState& now = state(what);
+  now.gone = true;
+  if (now.in_window) take_from_window(what);
+  if (now.ahead) ahead_bytes_ -= item(what).bytes;
+  if (now.in_ledger && now.gathering) {
+    ledger_ -= item(what).whole;
+    now.in_ledger = false;
+    free_part(what);
+  } else if (now.in_ledger) {
+    leave(what);
+  }
+  set_hidden(what, 0);
+  if (!now.copied || now.cut) return;
+  host_bytes_ -= item(what).bytes;
+  if (!now.released && !now.reloading) listener_.gives_up(now_, what);
+}
+
+}  // namespace spillway

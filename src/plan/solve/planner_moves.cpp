@@ -1,0 +1,147 @@
+#include "plan/solve/planner_moves.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "plan/policy/fold.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t place(int id) { return static_cast<std::size_t>(id); }
+
+std::vector<ActionKind> others(const BufferOptions& options, ActionKind now) {
+  std::vector<ActionKind> kinds;
+  if (options.keep && now != ActionKind::kKeep) kinds.push_back(ActionKind::kKeep);
+  if (options.recompute && now != ActionKind::kRecompute) kinds.push_back(ActionKind::kRecompute);
+  if (options.offload && now != ActionKind::kOffload) kinds.push_back(ActionKind::kOffload);
+  return kinds;
+}
+
+std::vector<Wish> others(const ValueOptions& options, Wish now) {
+  std::vector<Wish> wishes;
+  if (options.replay && now != Wish::kReplay) wishes.push_back(Wish::kReplay);
+  if (options.hold && now != Wish::kKeep) wishes.push_back(Wish::kKeep);
+  if (options.offload && now != Wish::kOffload) wishes.push_back(Wish::kOffload);
+  return wishes;
+}
+
+/// Nanoseconds to make a buffer again, if what its call reads is there.
+double replay_ns(const ChunkSpace& space, std::size_t buffer) {
+  const int value = space.chunk->buffers[buffer].value;
+  const int call = value < 0 ? -1 : space.chunk->values[place(value)].call;
+  return call < 0 ? 0 : static_cast<double>(space.replay_ns[place(call)]);
+}
+
+/// The values that are held as anchors in the evaluated plan.
+std::vector<std::size_t> anchored_values(const ChunkSpace& space, const ChunkPlan& plan) {
+  std::vector<std::size_t> values;
+  for (const Anchor& anchor : plan.anchors) {
+    values.push_back(place(space.chunk->operators[place(anchor.call)].makes[place(anchor.output)]));
+  }
+  return values;
+}
+
+void sort_by_rank(std::vector<Move>& moves) {
+  std::stable_sort(moves.begin(), moves.end(),
+                   [](const Move& a, const Move& b) { return a.rank < b.rank; });
+}
+
+}  // namespace
+
+void make(const Move& move, Choice& choice) {
+  if (move.value) {
+    choice[move.chunk].values[move.id] = move.wish;
+  } else {
+    choice[move.chunk].buffers[move.id] = move.action;
+  }
+}
+
+std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, const Choice& choice,
+                                     const Evaluated& evaluated) {
+  std::vector<Move> moves;
+  const PeakPlace& peak = evaluated.simulation.peak_place;
+  for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
+    const ChunkSpace& space = spaces[chunk];
+    const bool here = space.chunk->chunk == peak.pass.chunk;
+    for (std::size_t id = 0; id < space.buffers.size(); ++id) {
+      const BufferLife& life = space.model.buffers[id];
+      const ActionKind now = choice[chunk].buffers[id];
+      const bool alive = !here || (life.born <= peak.moment && peak.moment <= life.dropped);
+      if (!life.counted || !alive) continue;
+      for (const ActionKind kind : others(space.buffers[id], now)) {
+        // Away from keep first, cheapest per byte; what is already away only helps by its detours.
+        const double per_byte = replay_ns(space, id) / static_cast<double>(life.bytes);
+        const double away = now == ActionKind::kKeep ? 0 : 1e6;
+        const double cost = kind == ActionKind::kRecompute ? per_byte : 0.01;
+        moves.push_back({chunk, false, id, kind, Wish::kNone, away + cost});
+      }
+    }
+    for (const std::size_t id : anchored_values(space, evaluated.plan.chunks[chunk])) {
+      for (const Wish wish : others(space.values[id], choice[chunk].values[id])) {
+        moves.push_back({chunk, true, id, ActionKind::kKeep, wish, 1e5});
+      }
+    }
+  }
+  sort_by_rank(moves);
+  return moves;
+}
+
+std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>& spaces) {
+  std::map<std::pair<std::string, ActionKind>, std::vector<Move>> by_place;
+  for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
+    const ChunkSpace& space = spaces[chunk];
+    for (std::size_t id = 0; id < space.buffers.size(); ++id) {
+      const BufferOptions& options = space.buffers[id];
+      if (options.count() < 2) continue;
+      const Position& position = space.chunk->buffers[id].position;
+      const std::string key = std::to_string(chunk) + " " + fold(position.scope).shape + " " +
+                              position.saver + " " + std::to_string(position.ordinal);
+      const auto add = [&](bool may, ActionKind kind) {
+        if (may) by_place[{key, kind}].push_back({chunk, false, id, kind, Wish::kNone, 0});
+      };
+      add(options.keep, ActionKind::kKeep);
+      add(options.offload, ActionKind::kOffload);
+      add(options.recompute, ActionKind::kRecompute);
+    }
+  }
+  std::vector<std::vector<Move>> all;
+  for (const int parts : {1, 2, 4}) {
+    for (const auto& [key, moves] : by_place) {
+      const std::size_t size = moves.size() / static_cast<std::size_t>(parts);
+      if (size < 2) continue;
+      for (std::size_t first = 0; first + size <= moves.size(); first += size) {
+        const auto begin = moves.begin() + static_cast<std::ptrdiff_t>(first);
+        all.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(size));
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<Move> moves_for_time(const std::vector<ChunkSpace>& spaces, const Choice& choice,
+                                 const Evaluated& evaluated) {
+  std::vector<Move> moves;
+  for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
+    const ChunkSpace& space = spaces[chunk];
+    for (std::size_t id = 0; id < space.buffers.size(); ++id) {
+      const ActionKind now = choice[chunk].buffers[id];
+      for (const ActionKind kind : others(space.buffers[id], now)) {
+        double gain = 0;
+        if (now == ActionKind::kRecompute) gain += replay_ns(space, id);
+        if (kind == ActionKind::kRecompute) gain -= replay_ns(space, id);
+        moves.push_back({chunk, false, id, kind, Wish::kNone, -gain});
+      }
+    }
+    for (const std::size_t id : anchored_values(space, evaluated.plan.chunks[chunk])) {
+      for (const Wish wish : others(space.values[id], choice[chunk].values[id])) {
+        moves.push_back({chunk, true, id, ActionKind::kKeep, wish, 0});
+      }
+    }
+  }
+  sort_by_rank(moves);
+  return moves;
+}
+
+}  // namespace spillway

@@ -1,0 +1,130 @@
+#include "plan/solve/planner_result.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+std::size_t place(int id) { return static_cast<std::size_t>(id); }
+
+std::string fixed(double number, int digits) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
+  return text.data();
+}
+
+/// Buffers, then anchors, that came back in the simulated step; by the number of the chunk.
+std::set<std::pair<int, int>> came_back(const Simulation& simulation) {
+  std::set<std::pair<int, int>> found;
+  for (const SimulatedSpan& span : simulation.spans) {
+    if (span.work == SimulatedWork::kCopyBack) found.insert({span.pass.chunk, span.buffer});
+  }
+  return found;
+}
+
+int value_of(const ChunkProfile& chunk, const Anchor& anchor) {
+  return chunk.operators[place(anchor.call)].makes[place(anchor.output)];
+}
+
+}  // namespace
+
+void keep_what_stays(Search& search, std::int64_t budget, Found& found) {
+  const Simulation traced = search.evaluator().simulator().run(found.evaluated.plan, {}, true);
+  const std::set<std::pair<int, int>> back = came_back(traced);
+  Choice choice = found.choice;
+  const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    const ChunkPlan& plan = found.evaluated.plan.chunks[i];
+    const int number = spaces[i].chunk->chunk;
+    for (std::size_t id = 0; id < plan.decisions.size(); ++id) {
+      const bool offloaded = choice[i].buffers[id] == ActionKind::kOffload;
+      const bool stays = offloaded && !back.contains({number, static_cast<int>(id)});
+      const bool needed = spaces[i].model.buffers[id].first_need >= 0;
+      if (stays && needed && spaces[i].buffers[id].keep) {
+        choice[i].buffers[id] = ActionKind::kKeep;
+      }
+    }
+    for (std::size_t id = 0; id < plan.anchors.size(); ++id) {
+      Wish& wish = choice[i].values[place(value_of(*spaces[i].chunk, plan.anchors[id]))];
+      const int item = static_cast<int>(plan.decisions.size() + id);
+      if (wish == Wish::kOffload && !back.contains({number, item})) wish = Wish::kKeep;
+    }
+  }
+  if (choice == found.choice) return;
+  Evaluated evaluated = search.evaluator().evaluate(choice, budget);
+  const bool as_good = evaluated.excess <= found.evaluated.excess &&
+                       evaluated.simulation.step_ns <= found.evaluated.simulation.step_ns;
+  if (as_good) found = {std::move(choice), std::move(evaluated)};
+}
+
+void add_reasons(const Search& search, const Found& found, Plan& plan) {
+  const bool waits = found.evaluated.simulation.waits.release_ns > 0 ||
+                     found.evaluated.simulation.waits.reload_ns > 0;
+  const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    for (Decision& decision : plan.chunks[i].decisions) {
+      if (!spaces[i].decided.open[place(decision.buffer)]) continue;
+      switch (decision.action.kind) {
+        case ActionKind::kKeep:
+          decision.reason = kKeptByPlanner;
+          break;
+        case ActionKind::kOffload:
+          decision.reason = waits ? "planner: offload" : "planner: offload, hidden behind compute";
+          break;
+        case ActionKind::kRecompute: {
+          const int value = spaces[i].chunk->buffers[place(decision.buffer)].value;
+          const int call = spaces[i].chunk->values[place(value)].call;
+          const double ms = static_cast<double>(spaces[i].replay_ns[place(call)]) / 1e6;
+          decision.reason =
+              "planner: recompute, " + fixed(ms, 2) + " ms for " + to_string(decision.bytes);
+          break;
+        }
+      }
+      if (decision.action.shard) decision.reason += ", a part on each rank";
+    }
+  }
+}
+
+std::string gap_text(double gap) {
+  return "at most " + fixed(std::max(gap, 0.0) * 100, 1) + " % above any plan of this kind";
+}
+
+std::string infeasible_text(const Search& search, const Found& smallest, Bytes budget) {
+  const Simulation& simulation = smallest.evaluated.simulation;
+  const PeakPlace& peak = simulation.peak_place;
+  std::string text = "no plan fits " + to_string(budget) + ": the smallest peak is " +
+                     to_string(simulation.peak) + " (" +
+                     (peak.scope.empty() ? "outside of all scopes" : peak.scope) + ", " +
+                     peak.what + (peak.pass.backward ? " backward" : " forward") + ")";
+  std::int64_t other = 0;
+  std::int64_t pinned = 0;
+  for (const ChunkSpace& space : search.evaluator().spaces()) {
+    if (space.chunk->chunk != peak.pass.chunk) continue;
+    other = space.chunk->timeline[place(peak.moment)].other_bytes;
+    for (std::size_t id = 0; id < space.buffers.size(); ++id) {
+      const BufferLife& life = space.model.buffers[id];
+      const bool alive = life.born < peak.moment && peak.moment <= life.dropped;
+      const bool closed = life.counted && life.movable && !space.decided.open[id];
+      if (alive && closed && space.buffers[id].keep) pinned += life.bytes;
+    }
+  }
+  if (pinned > 0) {
+    text += "; rules and [limits] min_size keep " +
+            to_string(Bytes(static_cast<std::uint64_t>(pinned))) +
+            " there: leave it to the planner";
+  }
+  if (other > 0) {
+    text += "; " + to_string(Bytes(static_cast<std::uint64_t>(other))) +
+            " there is what autograd does not save (values on their way, gradients, workspaces): "
+            "a smaller micro-batch or shorter sequences lower it";
+  } else {
+    text += "; a smaller micro-batch or shorter sequences lower it";
+  }
+  return text;
+}
+
+}  // namespace spillway

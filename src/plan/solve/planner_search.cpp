@@ -1,0 +1,334 @@
+#include "plan/solve/planner_search.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// So many slots are told apart in a step, about. The relaxation takes more of them than the search
+/// for whole numbers can bear.
+constexpr int kFineSlots = 400;
+constexpr int kFineSlotsOfLayer = 8;
+constexpr int kCoarseSlots = 200;
+constexpr int kCoarseSlotsOfLayer = 4;
+/// Up to so many plans all of them are simulated.
+constexpr std::int64_t kMostPlans = 7000;
+/// What may be spent on small changes, as evaluations times moments.
+constexpr std::int64_t kImproveWork = 1'000'000;
+/// A relaxed choice that is nearer to a whole number is taken as decided.
+constexpr double kWhole = 1e-6;
+/// How often the programme is solved again because the simulator found it too bold.
+constexpr int kTightenings = 3;
+/// From the bound: with less, a finer programme is not worth its time.
+constexpr double kWorthAnotherTry = 3e-3;
+/// Where the search ends, so that it ends at the same place everywhere.
+constexpr int kNodes = 50;
+
+std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
+
+}  // namespace
+
+Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions& options)
+    : profile_(profile),
+      options_(options),
+      evaluator_(profile, rules, options.schedule, options.shard),
+      fine_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
+            std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
+      coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
+              std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
+  if (rules.limits.host) host_ = count(*rules.limits.host);
+  for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
+}
+
+milliseconds Search::elapsed() const {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start_);
+}
+
+milliseconds Search::time_left() const {
+  return std::max(milliseconds(0), options_.time_limit - elapsed());
+}
+
+void Search::say(const std::string& text) const {
+  if (options_.progress) options_.progress(text);
+}
+
+std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpeed& link) {
+  Programme programme(
+      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
+      {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
+  ++rounds_;
+  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
+  return programme.nanoseconds(solution.bound);
+}
+
+std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const LinkSpeed& link) {
+  Programme programme(
+      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
+      {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
+  ++rounds_;
+  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
+  return programme.bytes(solution.bound);
+}
+
+Found Search::look_at(Choice choice, std::int64_t budget) {
+  Evaluated evaluated = evaluator_.evaluate(choice, budget);
+  return {std::move(choice), std::move(evaluated)};
+}
+
+void Search::take_if_better(const Found& found, Found& best) {
+  if (found.evaluated.better_than(best.evaluated)) best = found;
+}
+
+void Search::take_if_better(Choice choice, std::int64_t budget, Found& best) {
+  take_if_better(look_at(std::move(choice), budget), best);
+}
+
+Choice Search::everywhere(ActionKind kind) const {
+  Choice choice;
+  for (const ChunkSpace& space : evaluator_.spaces()) {
+    choice.push_back(choose_everywhere(space, kind));
+  }
+  return choice;
+}
+
+Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Choice>& known) {
+  Found best = look_at(everywhere(ActionKind::kKeep), budget);
+  if (best.evaluated.fits() && best.evaluated.simulation.bytes_out == Bytes(0) &&
+      best.evaluated.simulation.replay_ns == 0) {
+    return best;
+  }
+  take_if_better(everywhere(ActionKind::kOffload), budget, best);
+  take_if_better(everywhere(ActionKind::kRecompute), budget, best);
+  for (const Choice& each : known) take_if_better(each, budget, best);
+  if (can_try_all()) {
+    say("trying every plan");
+    try_all(budget, bound, best);
+  } else {
+    solve_variants(budget, bound, best);
+  }
+  if (!best.evaluated.fits() || can_try_all()) improve(best, budget);
+  return best;
+}
+
+/// The programme trusts the link and the order of things more than the simulator does: if its plan
+/// is far from the bound, so may be others that rely less on them. Small changes take longer than
+/// programmes, so that they are for the best plan first.
+void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best) {
+  std::vector<Found> solved;
+  const auto solve_with = [&](const Slots& slots, double link) {
+    std::optional<Found> found = solve_and_tighten(budget, slots, link);
+    if (!found) return;
+    take_if_better(*found, best);
+    solved.push_back(std::move(*found));
+  };
+  for (const double link : {1.0, 0.7, 0.0}) {
+    if (!is_good_enough(best, bound)) solve_with(coarse_, link);
+  }
+  std::stable_sort(solved.begin(), solved.end(), [](const Found& a, const Found& b) {
+    return a.evaluated.better_than(b.evaluated);
+  });
+  for (Found& each : solved) {
+    if (&each != solved.data() && is_good_enough(best, bound)) return;
+    say("improving the plan");
+    improve(each, budget);
+    take_if_better(each, best);
+  }
+  // The fine programme takes long; it is for budgets that the coarse one cannot meet.
+  if (best.evaluated.fits() || time_left() <= milliseconds(0)) return;
+  if (std::optional<Found> found = solve_and_tighten(budget, fine_, 1)) {
+    improve(*found, budget);
+    take_if_better(*found, best);
+  }
+}
+
+bool Search::is_good_enough(const Found& found, std::int64_t bound) const {
+  const auto most = static_cast<double>(bound) * (1 + std::max(options_.gap, kWorthAnotherTry));
+  const bool good =
+      found.evaluated.fits() && static_cast<double>(found.evaluated.simulation.step_ns) <= most;
+  return good || time_left() <= milliseconds(0);
+}
+
+const Found& Search::smallest() {
+  if (smallest_) return *smallest_;
+  say("looking for the smallest budget");
+  Found best = look_at(everywhere(ActionKind::kKeep), 0);
+  take_if_better(everywhere(ActionKind::kOffload), 0, best);
+  take_if_better(everywhere(ActionKind::kRecompute), 0, best);
+  if (can_try_all()) {
+    try_all(0, 0, best);
+  } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
+                                                                   .budget = std::nullopt,
+                                                                   .most_ns = std::nullopt,
+                                                                   .host = host_},
+                                                                  fine_)) {
+    take_if_better(*solved, 0, best);
+  }
+  improve(best, 0);
+  smallest_ = std::move(best);
+  return *smallest_;
+}
+
+bool Search::can_try_all() const {
+  std::int64_t plans = 1;
+  for (const ChunkSpace& space : evaluator_.spaces()) {
+    for (const BufferOptions& options : space.buffers) {
+      plans *= options.count();
+      if (plans > kMostPlans) return false;
+    }
+  }
+  return true;
+}
+
+void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
+  struct Digit {
+    std::size_t chunk;
+    std::size_t buffer;
+    std::vector<ActionKind> kinds;
+    std::size_t now;
+  };
+  std::vector<Digit> digits;
+  Choice choice = everywhere(ActionKind::kKeep);
+  for (std::size_t chunk = 0; chunk < evaluator_.spaces().size(); ++chunk) {
+    const std::vector<BufferOptions>& buffers = evaluator_.spaces()[chunk].buffers;
+    for (std::size_t id = 0; id < buffers.size(); ++id) {
+      if (buffers[id].count() < 2) continue;
+      Digit digit{chunk, id, {}, 0};
+      if (buffers[id].keep) digit.kinds.push_back(ActionKind::kKeep);
+      if (buffers[id].offload) digit.kinds.push_back(ActionKind::kOffload);
+      if (buffers[id].recompute) digit.kinds.push_back(ActionKind::kRecompute);
+      choice[chunk].buffers[id] = digit.kinds.front();
+      digits.push_back(std::move(digit));
+    }
+  }
+  while (!best.evaluated.fits() || best.evaluated.simulation.step_ns > bound) {
+    take_if_better(choice, budget, best);
+    std::size_t i = 0;
+    for (; i < digits.size(); ++i) {
+      Digit& digit = digits[i];
+      digit.now = (digit.now + 1) % digit.kinds.size();
+      choice[digit.chunk].buffers[digit.buffer] = digit.kinds[digit.now];
+      if (digit.now != 0) break;
+    }
+    if (i == digits.size()) return;
+  }
+}
+
+std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots& slots,
+                                               double link) {
+  ProgrammeOptions options{
+      .stance = Stance::kCautious,
+      .budget = budget,
+      .most_ns = std::nullopt,
+      .host = link > 0 ? host_ : 0,
+      .link = link > 0 ? link : 1,
+      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots.count()))};
+  std::optional<Found> best;
+  for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
+       ++round) {
+    say(round == 0 ? "solving the programme" : "solving the programme again, with less memory");
+    std::optional<Choice> choice = solve_programme(options, slots);
+    if (!choice) break;
+    Found found = look_at(std::move(*choice), budget);
+    const bool fits = found.evaluated.fits();
+    if (!fits) {
+      const std::vector<std::int64_t> excess =
+          evaluator_.excess_by_slot(found.evaluated.plan, slots, budget);
+      for (std::size_t i = 0; i < excess.size(); ++i) {
+        if (excess[i] > 0) options.reserve[i] = 2 * options.reserve[i] + excess[i];
+      }
+    }
+    if (!best || found.evaluated.better_than(best->evaluated)) best = std::move(found);
+    if (fits) break;
+  }
+  return best;
+}
+
+std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, const Slots& slots) {
+  Programme programme(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
+  LinearProgramme& linear = programme.linear();
+  rounds_ += 2;
+  const Solution relaxed = solve(linear, {.relaxed = true});
+  if (relaxed.columns.empty()) return std::nullopt;
+  std::vector<std::pair<double, double>> bounds;
+  for (int column = 0; column < linear.columns(); ++column) {
+    bounds.emplace_back(linear.lower(column), linear.upper(column));
+    const double value = relaxed.columns[static_cast<std::size_t>(column)];
+    if (!linear.is_integer(column)) continue;
+    if (value < kWhole) linear.set_bounds(column, linear.lower(column), 0);
+    if (value > 1 - kWhole) linear.set_bounds(column, 1, linear.upper(column));
+  }
+  const milliseconds share = std::max(milliseconds(200), time_left() / 3);
+  Solution solution =
+      solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
+  if (solution.columns.empty()) {
+    for (int column = 0; column < linear.columns(); ++column) {
+      const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
+      linear.set_bounds(column, lower, upper);
+    }
+    ++rounds_;
+    solution = solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
+  }
+  return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
+}
+
+void Search::improve(Found& found, std::int64_t budget) {
+  int left = static_cast<int>(std::clamp<std::int64_t>(kImproveWork / moments_, 60, 3000));
+  const std::vector<ChunkSpace>& spaces = evaluator_.spaces();
+  if (!found.evaluated.fits()) {
+    int half = left / 2;
+    left -= half;
+    while (!found.evaluated.fits() && half > 0 && try_layers(budget, half, found)) {
+    }
+    left += half;
+  }
+  bool better = true;
+  while (better && left > 0) {
+    const bool fits = found.evaluated.fits();
+    better = fits ? try_moves(moves_for_time(spaces, found.choice, found.evaluated), false, budget,
+                              left, found)
+                  : try_moves(moves_against_peak(spaces, found.choice, found.evaluated), true,
+                              budget, left, found);
+  }
+}
+
+bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
+  bool better = false;
+  for (const std::vector<Move>& moves : moves_of_all_layers(evaluator_.spaces())) {
+    if (left <= 0) return better;
+    Choice choice = found.choice;
+    for (const Move& move : moves) make(move, choice);
+    if (choice == found.choice) continue;
+    --left;
+    Found next = look_at(std::move(choice), budget);
+    if (!next.evaluated.better_than(found.evaluated)) continue;
+    found = std::move(next);
+    better = true;
+    if (found.evaluated.fits()) return true;
+  }
+  return better;
+}
+
+bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget,
+                       int& left, Found& found) {
+  bool better = false;
+  for (const Move& move : moves) {
+    if (left <= 0) return better;
+    Choice choice = found.choice;
+    make(move, choice);
+    if (choice == found.choice) continue;
+    --left;
+    Found next = look_at(std::move(choice), budget);
+    if (!next.evaluated.better_than(found.evaluated)) continue;
+    found = std::move(next);
+    better = true;
+    if (first_only) return true;
+  }
+  return better;
+}
+
+}  // namespace spillway

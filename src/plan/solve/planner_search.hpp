@@ -1,0 +1,82 @@
+/// The search for the best choice under a budget: relaxed programme, programme, small changes. All
+/// that it finds has been simulated.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/solve/planner_evaluate.hpp"
+#include "plan/solve/planner_moves.hpp"
+#include "plan/solve/programme.hpp"
+#include "spillway/plan/planner.hpp"
+
+namespace spillway {
+
+/// A choice and what the simulator says of it.
+struct Found {
+  Choice choice;
+  Evaluated evaluated;
+};
+
+class Search {
+ public:
+  /// Keeps references to the profile, the options and the rules, which are translated.
+  Search(const Profile& profile, const Rules& rules, const PlannerOptions& options);
+
+  [[nodiscard]] Evaluator& evaluator() { return evaluator_; }
+  [[nodiscard]] const Evaluator& evaluator() const { return evaluator_; }
+
+  /// No step that stays within `budget` is faster over such a link; empty: none stays within it.
+  [[nodiscard]] std::optional<std::int64_t> bound_ns(std::int64_t budget, const LinkSpeed& link);
+  /// No step that takes at most `most_ns` needs less memory; empty: none is so fast.
+  [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns,
+                                                        const LinkSpeed& link);
+  /// The best that was found; it may not fit. Not worse than the `known` ones. `bound`: that of
+  /// bound_ns() for the profile's link, to know when to stop.
+  [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound,
+                           const std::vector<Choice>& known = {});
+  /// The one with the least memory that was found, whatever the time.
+  [[nodiscard]] const Found& smallest();
+
+  /// How often programmes were solved.
+  [[nodiscard]] int rounds() const { return rounds_; }
+  [[nodiscard]] std::chrono::milliseconds elapsed() const;
+  /// The time limit counts from here.
+  void start_clock() { start_ = std::chrono::steady_clock::now(); }
+
+ private:
+  [[nodiscard]] std::chrono::milliseconds time_left() const;
+  void say(const std::string& text) const;
+  [[nodiscard]] Found look_at(Choice choice, std::int64_t budget);
+  static void take_if_better(const Found& found, Found& best);
+  void take_if_better(Choice choice, std::int64_t budget, Found& best);
+  [[nodiscard]] Choice everywhere(ActionKind kind) const;
+  [[nodiscard]] bool can_try_all() const;
+  void try_all(std::int64_t budget, std::int64_t bound, Found& best);
+  void solve_variants(std::int64_t budget, std::int64_t bound, Found& best);
+  [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
+  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots,
+                                                       double link);
+  [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
+                                                      const Slots& slots);
+  void improve(Found& found, std::int64_t budget);
+  bool try_layers(std::int64_t budget, int& left, Found& found);
+  bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
+                 Found& found);
+
+  const Profile& profile_;
+  const PlannerOptions& options_;
+  std::optional<std::int64_t> host_;
+  Evaluator evaluator_;
+  Slots fine_;                // For bounds,
+  Slots coarse_;              // and for choices.
+  std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
+  std::optional<Found> smallest_;
+  int rounds_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace spillway

@@ -1,0 +1,167 @@
+#include "plan/solve/planner_space.hpp"
+
+#include <algorithm>
+
+#include "plan/recompute/obstacles.hpp"
+#include "plan/recompute/weigh.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t place(int id) { return static_cast<std::size_t>(id); }
+
+class SpaceBuilder {
+ public:
+  SpaceBuilder(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+               const Matcher& matcher)
+      : chunk_(chunk),
+        profile_(profile),
+        rules_(rules),
+        obstacles_(chunk, rules.recompute_collectives),
+        weights_(chunk, profile, rules, matcher, obstacles_),
+        read_outside_(chunk.values.size()) {
+    space_.chunk = &chunk;
+    space_.model = model_of(chunk, profile.granularity);
+    space_.decided = decide(chunk, rules, matcher);
+    space_.values.resize(chunk.values.size());
+    space_.windows.resize(chunk.operators.size());
+    space_.reads.resize(chunk.operators.size());
+  }
+
+  [[nodiscard]] ChunkSpace run() && {
+    find_reads();
+    for (const BufferProfile& buffer : chunk_.buffers) {
+      space_.buffers.push_back(options_of(buffer));
+    }
+    find_windows();
+    return std::move(space_);
+  }
+
+ private:
+  [[nodiscard]] BufferOptions options_of(const BufferProfile& buffer) {
+    const bool possible = obstacles_.of_buffer(buffer).empty();
+    const BufferLife& life = space_.model.buffers[place(buffer.id)];
+    if (!space_.decided.open[place(buffer.id)]) {
+      const Decision& decision = space_.decided.plan.decisions[place(buffer.id)];
+      ActionKind kind = decision.action.kind;
+      if (kind == ActionKind::kRecompute && !possible) kind = decision.second;
+      return {kind == ActionKind::kKeep, kind == ActionKind::kOffload,
+              kind == ActionKind::kRecompute};
+    }
+    if (!life.movable || life.bytes == 0 || !life_is_known(life)) return {};
+    const bool gone_in_forward = life.let_go <= space_.model.backward_begins;
+    const bool needed_later = life.first_need < 0 || life.let_go < life.first_need;
+    const bool link = profile_.link.out > 0;  // There is none where no host memory was to be had.
+    return {true, link && gone_in_forward && needed_later,
+            possible && needed_later && !leaves_its_layer(buffer)};
+  }
+
+  /// Replays from layer to layer would have no end: what leads from one to the next is held.
+  [[nodiscard]] bool leaves_its_layer(const BufferProfile& buffer) const {
+    const int call = chunk_.values[place(buffer.value)].call;
+    return chunk_.operators[place(call)].layer >= 0 && read_outside_[place(buffer.value)];
+  }
+
+  [[nodiscard]] static bool life_is_known(const BufferLife& life) {
+    return life.born <= life.let_go && life.saved <= life.dropped;
+  }
+
+  void find_reads() {
+    for (std::size_t call = 0; call < chunk_.operators.size(); ++call) {
+      std::vector<int> reads = chunk_.operators[call].reads;
+      std::sort(reads.begin(), reads.end());
+      reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+      for (const int id : reads) {
+        if (chunk_.values[place(id)].call < 0) continue;
+        const bool crosses = weights_.crosses(id, static_cast<int>(call));
+        space_.reads[call].push_back({id, crosses});
+        if (crosses) read_outside_[place(id)] = true;
+      }
+      const CallLife& life = space_.model.calls[call];
+      space_.replay_ns.push_back(life.begins < 0 ? chunk_.operators[call].device_ns : life.ns);
+    }
+  }
+
+  /// Backwards: what reads a value comes after what makes it.
+  void find_windows() {
+    for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
+      if (obstacles_.of_call(call).empty()) start_with_buffers(call);
+      const CallWindow& window = space_.windows[place(call)];
+      if (window.latest < 0) continue;
+      for (const CallRead& read : space_.reads[place(call)]) pass_on(read, window);
+    }
+  }
+
+  void start_with_buffers(int call) {
+    for (const int id : chunk_.operators[place(call)].makes) {
+      const int buffer = chunk_.values[place(id)].buffer;
+      if (buffer < 0 || !space_.buffers[place(buffer)].recompute) continue;
+      const BufferLife& life = space_.model.buffers[place(buffer)];
+      if (life.first_need < 0) continue;
+      space_.windows[place(call)].widen({life.first_need, life.first_need, life.dropped});
+    }
+  }
+
+  void pass_on(const CallRead& read, const CallWindow& window) {
+    const ValueProfile& value = chunk_.values[place(read.value)];
+    CallWindow& maker = space_.windows[place(value.call)];
+    if (value.buffer >= 0) {
+      if (!space_.buffers[place(value.buffer)].recompute) return;
+      maker.widen(window);
+      return;
+    }
+    ValueOptions& options = space_.values[place(read.value)];
+    const Leaning leaning = weights_.of(read.value).leaning;
+    const bool may_replay =
+        leaning == Leaning::kReplay || leaning == Leaning::kSlow || leaning == Leaning::kByBytes;
+    if (!read.crosses && may_replay) {
+      options.replay = true;
+      maker.widen(window);
+    }
+    if (read.crosses || leaning != Leaning::kReplay) {
+      options.hold = true;
+      const bool small = rules_.limits.min_size && value.size < *rules_.limits.min_size;
+      options.offload = !small && profile_.link.out > 0;
+    }
+  }
+
+  const ChunkProfile& chunk_;
+  const Profile& profile_;
+  const Rules& rules_;
+  Obstacles obstacles_;
+  Weights weights_;
+  std::vector<bool> read_outside_;  // By value: in another layer, or group of layers.
+  ChunkSpace space_;
+};
+
+}  // namespace
+
+void CallWindow::widen(const CallWindow& other) {
+  earliest = earliest < 0 ? other.earliest : std::min(earliest, other.earliest);
+  latest = std::max(latest, other.latest);
+  released = std::max(released, other.released);
+}
+
+ChunkSpace space_of(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
+                    const Matcher& matcher) {
+  return SpaceBuilder(chunk, profile, rules, matcher).run();
+}
+
+ChunkChoice choose_everywhere(const ChunkSpace& space, ActionKind wanted) {
+  ChunkChoice choice;
+  choice.values.resize(space.values.size(), Wish::kNone);
+  for (const BufferOptions& options : space.buffers) {
+    const bool may = (wanted == ActionKind::kOffload && options.offload) ||
+                     (wanted == ActionKind::kRecompute && options.recompute);
+    if (may) {
+      choice.buffers.push_back(wanted);
+    } else if (options.keep) {
+      choice.buffers.push_back(ActionKind::kKeep);
+    } else {
+      choice.buffers.push_back(options.offload ? ActionKind::kOffload : ActionKind::kRecompute);
+    }
+  }
+  return choice;
+}
+
+}  // namespace spillway

@@ -1,0 +1,52 @@
+/// A plan in the making, on a thread of its own; internal.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "plan/simulate/later_passes.hpp"
+#include "spillway/plan/budget.hpp"
+#include "spillway/plan/planner.hpp"
+
+namespace spillway {
+
+class PlanningJob {
+ public:
+  struct Question {
+    std::shared_ptr<const Profile> profile;
+    Budget budget{Bytes(0)};
+    Bytes room;                        ///< For an automatic budget.
+    Bytes reserve;                     ///< Of the budget, to be left alone.
+    PassSchedule recorded;             ///< The order of
+    std::vector<RecordedPass> passes;  ///< those of the record; empty if the profile tells all.
+    PlannerOptions options;            ///< Its budget is filled in.
+  };
+  struct Answer {
+    std::optional<PlannedStep> planned;
+    std::exception_ptr error;  ///< Instead.
+  };
+
+  explicit PlanningJob(Question question);
+  PlanningJob(const PlanningJob&) = delete;
+  PlanningJob& operator=(const PlanningJob&) = delete;
+  /// Waits for the planner, which keeps to its time limit.
+  ~PlanningJob();
+
+  [[nodiscard]] bool done() const noexcept { return done_; }
+  /// Precondition: done().
+  [[nodiscard]] const Answer& answer() const noexcept { return answer_; }
+
+  /// The same on this thread.
+  [[nodiscard]] static Answer plan(const Question& question);
+
+ private:
+  std::atomic<bool> done_ = false;
+  Answer answer_;
+  std::thread thread_;
+};
+
+}  // namespace spillway

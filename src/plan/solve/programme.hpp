@@ -1,0 +1,118 @@
+/// The planner's mixed-integer programme (docs/planner.md): which buffers leave, stay or are made
+/// again, how many bytes the link carries in each slot, and how long the slots take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plan/highs/highs.hpp"
+#include "plan/solve/planner_space.hpp"
+#include "plan/solve/programme_columns.hpp"
+#include "plan/solve/programme_slots.hpp"
+#include "spillway/plan/schedule.hpp"
+
+namespace spillway {
+
+/// Slots are longer than what really happens at once. On which side to err:
+enum class Stance {
+  /// Copies out are over when a slot begins, copies back come when it ends, replays take no memory
+  /// of their own: whatever a session does is a solution, so that the relaxation is a lower bound.
+  kOptimistic,
+  /// The other way round.
+  kCautious,
+};
+
+struct ProgrammeOptions {
+  Stance stance = Stance::kCautious;
+  /// The most device memory. Without: as little as possible, and only then time counts.
+  std::optional<std::int64_t> budget;
+  std::optional<std::int64_t> most_ns;     ///< The most a step may take.
+  std::optional<std::int64_t> host;        ///< The most host memory.
+  double link = 1;                         ///< The share of the link's speed that is relied upon.
+  std::vector<std::int64_t> reserve = {};  ///< By slot: bytes to leave free; may be empty.
+};
+
+class Programme {
+ public:
+  /// Keeps references to `spaces` and `slots`.
+  Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots, const PassSchedule& schedule,
+            const LinkSpeed& link, const ProgrammeOptions& options);
+
+  [[nodiscard]] LinearProgramme& linear() { return linear_; }
+  /// What a solution decides.
+  [[nodiscard]] Choice choice(const std::vector<double>& solution) const;
+  /// What the objective says, as time or, without a budget, as bytes.
+  [[nodiscard]] std::int64_t nanoseconds(double objective) const;
+  [[nodiscard]] std::int64_t bytes(double objective) const;
+
+ private:
+  using Terms = std::vector<LinearProgramme::Term>;
+
+  /// More or less than if everything were kept, from a moment on.
+  struct Change {
+    int moment = 0;  // Of the pass that the slot is of.
+    LinearProgramme::Term term;
+  };
+
+  /// What happens in a slot beside the flows of its own columns.
+  struct SlotEvents {
+    std::vector<Change> memory;  // On the device.
+    Terms enters;                // What may be copied out from here on,
+    Terms due_at_start;          // what must have come back before it begins,
+    Terms due_at_end;            // and what by its end.
+    Terms freed;                 // On the host.
+    Terms replays;               // Milliseconds, here at the latest,
+    Terms may_come_ahead;        // and those that are due later but may be here.
+  };
+
+  /// One pass of a chunk: where its forward and its backward stand in the schedule.
+  struct Pass {
+    std::size_t chunk = 0;
+    int forward = 0;
+    int backward = 0;
+  };
+
+  /// The columns of the slot before.
+  struct State {
+    int pool = -1;    // Bytes that may be copied out,
+    int away = -1;    // that were copied out and not back,
+    int ahead = -1;   // that came back and are not due.
+    int memory = -1;  // On the device, above what would be there if everything were kept,
+    int host = -1;    // and on the host, where that is limited.
+    int early = -1;   // Milliseconds of replays ahead of their time.
+  };
+
+  void find_passes(const PassSchedule& schedule);
+  void add_buffer(const Pass& pass, std::size_t id);
+  void add_offload(const Pass& pass, std::size_t id);
+  void add_anchor(const Pass& pass, std::size_t id);
+  void add_replay(const Pass& pass, std::size_t call);
+  void add_slot(int slot, State& state);
+  void add_time(int slot, State& state, int out, int back);
+  [[nodiscard]] Terms slowing(int out, int back) const;
+  void add_host(int slot, State& state, int out, int back);
+  void add_link(int slot, int out, int back);
+  void add_memory(int slot, State& state, int out, int back);
+
+  [[nodiscard]] int slot_after(const Pass& pass, int moment) const;
+  [[nodiscard]] bool optimistic() const { return options_.stance == Stance::kOptimistic; }
+  void change(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
+  void enter(const Pass& pass, int made, int let_go, std::int64_t bytes, int column);
+  void due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
+
+  const std::vector<ChunkSpace>& spaces_;
+  const Slots& slots_;
+  LinkSpeed link_;
+  ProgrammeOptions options_;
+  LinearProgramme linear_;
+  int budget_ = -1;  // The column.
+  std::vector<ChunkColumns> columns_;
+  std::vector<Pass> passes_;
+  std::vector<SlotEvents> events_;  // By slot, and one more for what comes after the end.
+  std::vector<int> durations_;      // Columns by slot.
+  int first_back_ = 0;              // The first slot in which something may come back,
+  int last_out_ = -1;               // and the last one in which something may leave.
+};
+
+}  // namespace spillway

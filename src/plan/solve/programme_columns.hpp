@@ -1,0 +1,42 @@
+/// The part of the planner's programme that says what is decided about a chunk, and which decisions
+/// hang together, whatever the schedule.
+#pragma once
+
+#include <vector>
+
+#include "plan/highs/highs.hpp"
+#include "plan/solve/planner_space.hpp"
+
+namespace spillway {
+
+/// Something is wanted at an earlier moment than its own, because a replay reads it there: as much
+/// of it as the column says. Columns of later moments are not less.
+struct Pull {
+  int moment = 0;
+  int column = -1;
+};
+
+/// Columns of one chunk, each from 0 to 1; -1 where there is nothing to decide.
+struct ChunkColumns {
+  std::vector<int> offload;         ///< By buffer.
+  std::vector<int> recompute;       ///< By buffer.
+  std::vector<int> replay;          ///< By call: whether it is repeated.
+  std::vector<int> hold;            ///< By value: as an anchor,
+  std::vector<int> offload_held;    ///< which is offloaded.
+  std::vector<CallWindow> readers;  ///< By value: of the calls that may be repeated and read it.
+  /// Replays that read it before backward does, in order.
+  std::vector<std::vector<Pull>> offload_pulls;    ///< By buffer.
+  std::vector<std::vector<Pull>> recompute_pulls;  ///< By buffer.
+  std::vector<std::vector<Pull>> held_pulls;       ///< By value; the last one is all of it.
+};
+
+/// Adds the columns, and the rows between them:
+///  - what is recomputed has its call repeated;
+///  - what a repeated call reads is saved, held, or made by a repeated call;
+///  - what it reads is wanted when it is repeated, at the latest.
+/// `slot_of_moment`: moments of the same slot need not be told apart.
+[[nodiscard]] ChunkColumns add_columns(const ChunkSpace& space,
+                                       const std::vector<int>& slot_of_moment,
+                                       LinearProgramme& linear);
+
+}  // namespace spillway

@@ -1,0 +1,437 @@
+#include "simulation_check.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "plan/simulate/planned_chunk.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Times are rounded to nanoseconds.
+constexpr std::int64_t kRounding = 2;
+
+/// Behind `after`, up to and with `until`, in moments of the whole step.
+struct Interval {
+  int after = 0;
+  int until = 0;
+};
+
+/// A pass, and where its moments are in the step.
+struct CheckedPass {
+  PassStep key;
+  const PlannedChunk* chunk = nullptr;
+  int forward = 0;   // What to add to a moment of its forward,
+  int backward = 0;  // and of its backward.
+
+  [[nodiscard]] int position(int moment) const {
+    return moment + (moment < chunk->model->backward_begins ? forward : backward);
+  }
+};
+
+class Check {
+ public:
+  Check(const Simulation& simulation, const Profile& profile, const Plan& plan,
+        PassSchedule schedule)
+      : simulation_(simulation),
+        profile_(profile),
+        schedule_(schedule.empty() ? one_pass(profile) : std::move(schedule)) {
+    for (const ChunkProfile& chunk : profile.chunks) {
+      models_.push_back(model_of(chunk, profile.granularity));
+    }
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+      chunks_.push_back(planned(models_[i], plan.chunks[i]));
+    }
+    lay_out();
+    for (const SimulatedTransfer& transfer : simulation.transfers) {
+      transfers_[{pass_of(transfer.pass), transfer.buffer}] = &transfer;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> run() && {
+    check_lane(false);
+    check_lane(true);
+    for (const SimulatedTransfer& transfer : simulation_.transfers) check_transfer(transfer);
+    find_bytes();
+    check_memory();
+    check_allowances();
+    check_sums();
+    return std::move(problems_);
+  }
+
+ private:
+  void lay_out() {
+    int position = 0;
+    for (const PassStep& step : schedule_) {
+      const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& each) {
+        return each.model->chunk->chunk == step.chunk;
+      });
+      const int begins = chunk->model->backward_begins;
+      if (step.backward) {
+        passes_[at(pass_of(step))].backward = position - begins;
+        position += chunk->model->end + 1 - begins;
+      } else {
+        passes_.push_back({step, &*chunk, position, 0});
+        position += begins;
+      }
+    }
+    positions_ = position;
+  }
+
+  [[nodiscard]] int pass_of(const PassStep& step) const {
+    const auto found = std::find_if(passes_.begin(), passes_.end(), [&](const CheckedPass& pass) {
+      return pass.key.chunk == step.chunk && pass.key.micro_batch == step.micro_batch;
+    });
+    return static_cast<int>(found - passes_.begin());
+  }
+
+  [[nodiscard]] int position(const PassStep& step, int moment) const {
+    return passes_[at(pass_of(step))].position(moment);
+  }
+
+  void report(const std::string& problem) { problems_.push_back(problem); }
+
+  [[nodiscard]] static std::string name(const SimulatedTransfer& transfer) {
+    return "buffer " + std::to_string(transfer.buffer) + " of chunk " +
+           std::to_string(transfer.pass.chunk) + ", micro-batch " +
+           std::to_string(transfer.pass.micro_batch);
+  }
+
+  // Streams.
+
+  void check_lane(bool back) {
+    std::vector<const SimulatedTransfer*> copies;
+    for (const SimulatedTransfer& transfer : simulation_.transfers) {
+      if (!back || transfer.reloaded >= 0) copies.push_back(&transfer);
+    }
+    const auto begin = [back](const SimulatedTransfer* copy) {
+      return back ? copy->back_begin_ns : copy->out_begin_ns;
+    };
+    const auto end = [back](const SimulatedTransfer* copy) {
+      return back ? copy->back_end_ns : copy->out_end_ns;
+    };
+    std::stable_sort(copies.begin(), copies.end(), [&](const auto* a, const auto* b) {
+      return std::pair(begin(a), end(a)) < std::pair(begin(b), end(b));
+    });
+    const double speed = back ? profile_.link.back : profile_.link.out;
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      const std::string what = name(*copies[i]) + (back ? " back" : " out");
+      if (i > 0 && begin(copies[i]) < end(copies[i - 1]) - kRounding) {
+        report("the copy of " + what + " begins before the one before it has ended");
+      }
+      const double least =
+          speed > 0 ? static_cast<double>(copies[i]->bytes.count()) / speed * 1e9 : 0;
+      if (static_cast<double>(end(copies[i]) - begin(copies[i]) + kRounding) < least) {
+        report("the copy of " + what + " is faster than the link");
+      }
+    }
+  }
+
+  void check_transfer(const SimulatedTransfer& transfer) {
+    const auto require = [&](bool holds, const char* what) {
+      if (!holds) report(name(transfer) + " " + what);
+    };
+    const CheckedPass& pass = passes_[at(pass_of(transfer.pass))];
+    const PlannedItem& item = pass.chunk->items[at(transfer.buffer)];
+    require(transfer.saved >= item.entered, "is copied out before it was saved");
+    require(transfer.out_begin_ns >= transfer.saved_ns, "is copied out before it was asked for");
+    if (transfer.released >= 0) {
+      require(transfer.released_ns + kRounding >= transfer.out_end_ns,
+              "is given back before its copy out has ended");
+    }
+    if (transfer.reloaded < 0) return;
+    require(transfer.released >= 0 && position(transfer.reloaded_in, transfer.reloaded) >
+                                          position(transfer.released_in, transfer.released),
+            "is reloaded but was not released");
+    require(transfer.back_begin_ns >= transfer.reloaded_ns, "comes back before it was asked for");
+    require(transfer.back_begin_ns + kRounding >= transfer.out_end_ns,
+            "comes back before it has left");
+    if (item.needed < 0) return;
+    require(pass.position(item.needed) >= position(transfer.reloaded_in, transfer.reloaded),
+            "is asked for after its use");
+    require(transfer.ready_ns + kRounding >= transfer.back_end_ns,
+            "is used before its copy back has ended");
+    require(transfer.ready_ns <= point_after(pass.position(item.needed)).ns,
+            "is used before compute waited for it");
+  }
+
+  // Memory.
+
+  /// What compute did next after a moment.
+  [[nodiscard]] const MemoryPoint& point_after(int position) {
+    if (points_.empty()) find_points();
+    return simulation_.memory[at(points_[at(position)]) + 1];
+  }
+
+  /// By moment of the step: its place in the simulation's memory.
+  void find_points() {
+    points_.resize(at(positions_) + 1);
+    int point = 0;
+    for_each_moment([&](const CheckedPass& pass, int moment) {
+      points_[at(pass.position(moment))] = point++;
+      if (job_at(pass, moment) != nullptr) ++point;
+    });
+    points_[at(positions_)] = point;
+  }
+
+  [[nodiscard]] static const ReplayJob* job_at(const CheckedPass& pass, int moment) {
+    const Moment& now = pass.chunk->moment(moment);
+    if (now.kind != MomentKind::kUnpack) return nullptr;
+    for (const ReplayJob& job : pass.chunk->replays.jobs) {
+      if (job.place == now.index) return &job;
+    }
+    return nullptr;
+  }
+
+  template <typename Look>
+  void for_each_moment(Look&& look) const {
+    for (const PassStep& step : schedule_) {
+      const CheckedPass& pass = passes_[at(pass_of(step))];
+      const int begins = pass.chunk->model->backward_begins;
+      const int last = step.backward ? pass.chunk->model->end : begins - 1;
+      for (int moment = step.backward ? begins : 0; moment <= last; ++moment) look(pass, moment);
+    }
+  }
+
+  /// When the session had it on the device.
+  [[nodiscard]] std::vector<Interval> held(const CheckedPass& pass, int id) const {
+    const PlannedItem& item = pass.chunk->items[at(id)];
+    if (!item.managed || item.entered < 0) return {};
+    const int entered = pass.position(item.entered);
+    const int gone = pass.position(item.gone);
+    if (item.action == ActionKind::kRecompute) {
+      std::vector<Interval> intervals = {{entered, pass.position(item.given_up)}};
+      const int remade = remade_at(pass, id);
+      if (remade >= 0) intervals.push_back({pass.position(remade), gone});
+      return intervals;
+    }
+    const auto found = transfers_.find({pass_of(pass.key), id});
+    if (found == transfers_.end() || found->second->released < 0) return {{entered, gone}};
+    const SimulatedTransfer& transfer = *found->second;
+    std::vector<Interval> intervals = {
+        {entered, position(transfer.released_in, transfer.released)}};
+    if (transfer.reloaded >= 0) {
+      intervals.push_back({position(transfer.reloaded_in, transfer.reloaded), gone});
+    } else if (item.needed >= 0) {
+      intervals.push_back({pass.position(item.needed), gone});  // The model still had it.
+    }
+    return intervals;
+  }
+
+  /// The moment at which a recomputed buffer was there again; -1: never.
+  [[nodiscard]] static int remade_at(const CheckedPass& pass, int id) {
+    for (const ReplayJob& job : pass.chunk->replays.jobs) {
+      if (std::find(job.makes.begin(), job.makes.end(), id) != job.makes.end()) {
+        return pass.chunk->model->unpack_moment[at(job.place)];
+      }
+    }
+    return pass.chunk->items[at(id)].needed;
+  }
+
+  void find_bytes() {
+    ledger_.assign(at(positions_) + 2, 0);
+    bytes_.assign(at(positions_) + 2, 0);
+    for (const CheckedPass& pass : passes_) {
+      for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
+        add_item(pass, static_cast<int>(id));
+      }
+      add_lingering(pass);
+      add_others(pass);
+    }
+    add_lasting();
+    for (std::size_t i = 1; i < bytes_.size(); ++i) {
+      ledger_[i] += ledger_[i - 1];
+      bytes_[i] += bytes_[i - 1];
+    }
+  }
+
+  static void add(std::vector<std::int64_t>& changes, Interval interval, std::int64_t bytes) {
+    if (interval.until <= interval.after) return;
+    changes[at(interval.after) + 1] += bytes;
+    changes[at(interval.until) + 1] -= bytes;
+  }
+
+  void add_item(const CheckedPass& pass, int id) {
+    const PlannedItem& item = pass.chunk->items[at(id)];
+    std::vector<Interval> there = held(pass, id);
+    for (const Interval& each : there) add(ledger_, each, item.bytes);
+    const int model_until = item.model_until < 0 ? -1 : pass.position(item.model_until);
+    if (item.anchor) {
+      for (Interval& each : there) each.after = std::max(each.after, model_until);
+    } else if (item.counted) {
+      const int until = item.managed ? model_until : pass.position(item.gone);
+      there.push_back({pass.position(item.born), until});
+    }
+    // Each moment counts once, however many hold it.
+    std::sort(there.begin(), there.end(),
+              [](const Interval& a, const Interval& b) { return a.after < b.after; });
+    int covered = -1;
+    for (Interval each : there) {
+      each.after = std::max(each.after, covered);
+      add(bytes_, each, item.bytes);
+      covered = std::max(covered, each.until);
+    }
+  }
+
+  void add_lingering(const CheckedPass& pass) {
+    const std::vector<Lingering>& list = pass.chunk->replays.lingering;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const int until = i + 1 < list.size() ? pass.position(list[i + 1].moment) : positions_;
+      add(bytes_, {pass.position(list[i].moment), until}, list[i].bytes);
+    }
+  }
+
+  /// What is nobody's: by moment while the pass runs, and the rest between its parts.
+  void add_others(const CheckedPass& pass) {
+    const PassModel& model = *pass.chunk->model;
+    const bool again = std::any_of(passes_.begin(), passes_.end(), [&](const CheckedPass& other) {
+      return other.chunk == pass.chunk &&
+             other.position(model.end) < pass.position(model.backward_begins);
+    });
+    for (int moment = 0; moment <= model.end; ++moment) {
+      std::int64_t bytes = pass.chunk->moment(moment).other_bytes;
+      if (again && moment >= model.backward_begins) bytes -= pass.chunk->grown_bytes[at(moment)];
+      const int here = pass.position(moment);
+      add(bytes_, {here - 1, here}, bytes);
+    }
+    const int forward_ends = pass.position(model.backward_begins - 1);
+    add(bytes_, {forward_ends, pass.position(model.backward_begins) - 1},
+        pass.chunk->between_bytes);
+  }
+
+  void add_lasting() {
+    for (const PlannedChunk& chunk : chunks_) {
+      int first = positions_;
+      for (const CheckedPass& pass : passes_) {
+        if (pass.chunk == &chunk) first = std::min(first, pass.position(chunk.model->end));
+      }
+      add(bytes_, {first, positions_}, chunk.lasting_bytes);
+    }
+  }
+
+  void check_memory() {
+    if (points_.empty()) find_points();
+    std::int64_t most = 0;
+    for (const MemoryPoint& point : simulation_.memory) most = std::max(most, point.bytes);
+    if (at(points_[at(positions_)]) != simulation_.memory.size()) {
+      return report("there are " + std::to_string(simulation_.memory.size()) +
+                    " points of memory instead of " + std::to_string(points_[at(positions_)]));
+    }
+    for (int i = 0; i < positions_; ++i) {
+      const std::int64_t found = simulation_.memory[at(points_[at(i)])].bytes;
+      if (found == bytes_[at(i)]) continue;
+      report("at moment " + std::to_string(i) + " of the step " + std::to_string(bytes_[at(i)]) +
+             " bytes are there, not " + std::to_string(found));
+    }
+    if (static_cast<std::int64_t>(simulation_.peak.count()) != most) {
+      report("the peak is not the most that is there");
+    }
+  }
+
+  // Allowances.
+
+  void check_allowances() {
+    for_each_moment([&](const CheckedPass& pass, int moment) {
+      const ChunkPlan& plan = *pass.chunk->plan;
+      const Moment& now = pass.chunk->moment(moment);
+      const int here = pass.position(moment);
+      const auto over = [&](const std::vector<Bytes>& allowances) {
+        return !allowances.empty() &&
+               ledger_[at(here) + 1] > static_cast<std::int64_t>(allowances[at(now.index)].count());
+      };
+      if (now.kind == MomentKind::kSave && over(plan.forward_allowance) && may_release(here)) {
+        report("more is kept at moment " + std::to_string(here) + " than its allowance says");
+      }
+      if (now.kind == MomentKind::kUnpack && over(plan.backward_allowance) && reloads_ahead(here)) {
+        report("more is reloaded at moment " + std::to_string(here) + " than its allowance says");
+      }
+    });
+  }
+
+  /// Whether something offloaded is still there, and its backward not near.
+  [[nodiscard]] bool may_release(int here) const {
+    for (const CheckedPass& pass : passes_) {
+      if (pass.position(pass.chunk->model->backward_begins) <= here) continue;
+      for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
+        const PlannedItem& item = pass.chunk->items[id];
+        if (item.action != ActionKind::kOffload || item.entered < 0) continue;
+        if (pass.position(item.entered) > here || pass.position(item.gone) <= here) continue;
+        const auto found = transfers_.find({pass_of(pass.key), static_cast<int>(id)});
+        const bool goes = found != transfers_.end() && found->second->released >= 0;
+        if (goes && position(found->second->released_in, found->second->released) > here) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool reloads_ahead(int here) const {
+    return std::any_of(simulation_.transfers.begin(), simulation_.transfers.end(),
+                       [&](const auto& transfer) {
+                         if (transfer.reloaded < 0) return false;
+                         const CheckedPass& pass = passes_[at(pass_of(transfer.pass))];
+                         const int needed = pass.chunk->items[at(transfer.buffer)].needed;
+                         return position(transfer.reloaded_in, transfer.reloaded) == here &&
+                                (needed < 0 || pass.position(needed) != here);
+                       });
+  }
+
+  void check_sums() {
+    std::int64_t sum = simulation_.replay_ns + simulation_.slowed_ns +
+                       simulation_.waits.release_ns + simulation_.waits.reload_ns +
+                       simulation_.waits.in_place_ns;
+    for (const CheckedPass& pass : passes_) {
+      sum += pass.chunk->model->forward_ns + pass.chunk->model->backward_ns;
+    }
+    // Each wait is rounded, and slowed operators do not end at whole nanoseconds.
+    const auto waits =
+        std::count_if(simulation_.spans.begin(), simulation_.spans.end(),
+                      [](const auto& span) { return span.work == SimulatedWork::kWait; });
+    const std::int64_t rounding = kRounding + (simulation_.slowed_ns > 0 ? waits : 0);
+    if (std::abs(sum - simulation_.step_ns) > rounding) {
+      report("the step takes " + std::to_string(simulation_.step_ns) + " ns, its parts " +
+             std::to_string(sum));
+    }
+    const auto most = static_cast<double>(copied_ns(false)) * profile_.link.slows_out.value_or(0) +
+                      static_cast<double>(copied_ns(true)) * profile_.link.slows_back.value_or(0);
+    if (simulation_.slowed_ns < 0 ||
+        static_cast<double>(simulation_.slowed_ns) > most + kRounding) {
+      report("copies slow operators down by " + std::to_string(simulation_.slowed_ns) + " ns");
+    }
+  }
+
+  [[nodiscard]] std::int64_t copied_ns(bool back) const {
+    std::int64_t sum = 0;
+    for (const SimulatedTransfer& each : simulation_.transfers) {
+      sum += back ? each.back_end_ns - each.back_begin_ns : each.out_end_ns - each.out_begin_ns;
+    }
+    return sum;
+  }
+
+  const Simulation& simulation_;
+  const Profile& profile_;
+  PassSchedule schedule_;
+  std::vector<PassModel> models_;
+  std::vector<PlannedChunk> chunks_;
+  std::vector<CheckedPass> passes_;
+  int positions_ = 0;
+  std::map<std::pair<int, int>, const SimulatedTransfer*> transfers_;  // By pass and item.
+  std::vector<int> points_;
+  std::vector<std::int64_t> ledger_;  // By moment of the step: up to it.
+  std::vector<std::int64_t> bytes_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::vector<std::string> problems_of(const Simulation& simulation, const Profile& profile,
+                                     const Plan& plan, PassSchedule schedule) {
+  return Check(simulation, profile, plan, std::move(schedule)).run();
+}
+
+}  // namespace spillway
