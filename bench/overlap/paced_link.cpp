@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "support/paced_stream.hpp"
-#include "torch/torch_device.hpp"
+#include "torch/device/torch_device.hpp"
 
 namespace spillway::bench {
 namespace {

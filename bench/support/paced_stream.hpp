@@ -14,7 +14,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/event_pool.hpp"
-#include "torch/torch_device.hpp"
+#include "torch/device/torch_device.hpp"
 
 namespace spillway::bench {
 

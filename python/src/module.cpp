@@ -24,7 +24,7 @@
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
-#include "torch/session_mutex.hpp"
+#include "torch/record/session_mutex.hpp"
 #include "train.hpp"
 
 namespace py = pybind11;

@@ -11,7 +11,7 @@
 #include "spillway/plan/rules.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
-#include "torch/link_speed.hpp"
+#include "torch/device/link_speed.hpp"
 #include "training.hpp"
 
 namespace spillway {

@@ -13,7 +13,7 @@
 #include "notebook.hpp"
 #include "spillway/torch/session.hpp"
 #include "tiny_model.hpp"
-#include "torch/chain_runner_cuda.hpp"
+#include "torch/replay/chain_runner_cuda.hpp"
 
 namespace spillway {
 namespace {

@@ -1,4 +1,4 @@
-#include "torch/chain.hpp"
+#include "torch/replay/chain.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 
 #include "notebook.hpp"
 #include "tiny_model.hpp"
-#include "torch/replay.hpp"
+#include "torch/replay/replay.hpp"
 
 namespace spillway {
 namespace {

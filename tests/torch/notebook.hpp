@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "torch/call_recorder.hpp"
-#include "torch/recipe.hpp"
-#include "torch/replay.hpp"
+#include "torch/execute/recipe.hpp"
+#include "torch/hooks/call_recorder.hpp"
+#include "torch/replay/replay.hpp"
 
 namespace spillway::testing {
 

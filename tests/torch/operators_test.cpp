@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "torch/generator_state.hpp"
-#include "torch/operator_traits.hpp"
+#include "torch/graph/generator_state.hpp"
+#include "torch/hooks/operator_traits.hpp"
 
 namespace spillway {
 namespace {

@@ -1,4 +1,4 @@
-#include "torch/proof.hpp"
+#include "torch/replay/proof.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "torch/recipe_book.hpp"
+#include "torch/graph/recipe_book.hpp"
 
 #include <functional>
 

@@ -1,4 +1,4 @@
-#include "torch/replay.hpp"
+#include "torch/replay/replay.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

@@ -1,4 +1,4 @@
-#include "torch/schedule_follower.hpp"
+#include "torch/execute/schedule_follower.hpp"
 
 #include <gtest/gtest.h>
 

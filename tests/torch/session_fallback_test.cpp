@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "support/faulty_device.hpp"
-#include "torch/interception.hpp"
-#include "torch/session_core.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/hooks/interception.hpp"
 #include "training.hpp"
 
 namespace spillway {

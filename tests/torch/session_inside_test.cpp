@@ -6,7 +6,7 @@
 #include "spillway/core/host_device.hpp"
 #include "support/gate.hpp"
 #include "support/manual_clock.hpp"
-#include "torch/wait_times.hpp"
+#include "torch/record/wait_times.hpp"
 
 namespace spillway {
 namespace {

@@ -1,0 +1,395 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "plan/profile/timeline.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
+#include "spillway/plan/compute_times.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "torch/device/error_text.hpp"
+#include "torch/device/link_speed.hpp"
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+namespace {
+
+/// Other times than these do not make another plan worth its while.
+constexpr double kSameTimes = 0.02;
+/// How often a plan is made anew from what a timed step showed. The step that records is slowed by
+/// its host, and one that waits for copies much has faster clocks than one that does not: times are
+/// true only under a plan that is near the last one.
+constexpr int kMostRefreshes = 3;
+/// So many passes of each chunk give the times of all plans but the second, whose first need is to
+/// be rid of the record's: the clock of a device at the limit of its power varies from step to
+/// step.
+constexpr int kTimedPasses = 4;
+/// How often a plan is made anew because its peak was above the budget.
+constexpr int kMostCorrections = 3;
+
+/// For parts that are copied out, of a plan with a budget.
+Bytes small_window(const Profile& profile) {
+  constexpr std::uint64_t kShare = 64;
+  Bytes most;
+  for (const ChunkProfile& chunk : profile.chunks) most = std::max(most, chunk.theoretical_peak);
+  return Bytes(most.count() / kShare);
+}
+
+double total_ns(const Profile& profile) {
+  double total = 0;
+  for (const ChunkProfile& chunk : profile.chunks) {
+    total += static_cast<double>(chunk.forward_ns + chunk.backward_ns);
+  }
+  return total;
+}
+
+/// "the peak is 8.0 GiB, 14.2 % more than predicted"; nothing within `share`.
+std::optional<std::string> drift_of(const std::string& what, double measured, double predicted,
+                                    double share) {
+  if (predicted <= 0) return std::nullopt;
+  const double off = measured / predicted - 1;
+  if (std::abs(off) <= share) return std::nullopt;
+  return what + ", " + with_decimals(100 * std::abs(off), 1) +
+         (off > 0 ? " % more than predicted" : " % less than predicted");
+}
+
+}  // namespace
+
+void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
+  if (job_ != nullptr && job_->done()) {
+    const std::unique_ptr<PlanningJob> job = std::move(job_);
+    if (job_schedule_ == schedule_) {
+      take_answer(job->answer());
+    } else {
+      keep_answer(job->answer());
+    }
+  }
+  std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
+  if (!budgeting_.error) {
+    read_times(/*wait=*/false);
+    look_at_measured();
+    keep_within_budget();
+    if (budgeting_.drift.empty()) {
+      budgeting_.as_predicted = true;
+    } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
+      record_next_ = true;
+    }
+    turn_to(schedule);
+  }
+  if (budgeting_.error && may_record_again()) {
+    budgeting_.error = nullptr;
+    record_next_ = true;
+  }
+  // Else all ranks hear of it first.
+  if (budgeting_.error && !plans_together()) {
+    std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  }
+}
+
+bool SessionCore::may_record_again() {
+  // Ranks that plan together record together.
+  if (budgeting_.plans > 0 || profile_ == nullptr || plans_together()) return false;
+  // What a first step makes for good (workspaces of libraries, tables, gradients that are kept) is
+  // in its record as if every step made it.
+  if (device_->allocated() <= profile_->fixed) return false;
+  return !std::exchange(budgeting_.recorded_again, true);
+}
+
+void SessionCore::keep_within_budget() {
+  if (plan_ == nullptr || !plan_->budget) return;
+  const Bytes peak = budgeting_.measured_peak;
+  const Bytes excess = std::max(peak - std::min(peak, *plan_->budget),
+                                std::exchange(budgeting_.excess_of_others, {}));
+  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
+  // The allocator may hand out more than it was asked for, and sizes may change.
+  ++budgeting_.corrected;
+  budgeting_.reserve += excess;
+  start_planning();
+}
+
+void SessionCore::make_room(Pass& pass, std::size_t allowed) {
+  if (pass.growth == 0 && !proving_) return;
+  const ChunkLayout& layout = *pass.layout;
+  for (; pass.next_kept < layout.may_leave.size() && on_device_ > allowed; ++pass.next_kept) {
+    const BufferRef buffer = pass.buffers[pass.next_kept].lock();
+    const bool kept = buffer != nullptr && layout.may_leave[pass.next_kept] &&
+                      buffer->action == ActionKind::kKeep && buffer->on_device();
+    // What others hold would free nothing.
+    if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
+    if (!copy_out(*buffer)) return;
+    buffer->action = ActionKind::kOffload;
+    if (!proving_) {
+      count_fallback("more was saved than was recorded: a buffer that was to be kept left");
+    }
+    release(*buffer);
+  }
+}
+
+std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
+  if (plan_ == nullptr || !plan_->budget) return allowance;
+  const std::size_t more = pass.growth + (proving_ ? pass.layout->proof_bytes : 0);
+  return allowance - std::min(allowance, more);
+}
+
+void SessionCore::begin_measuring() {
+  const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !proving_;
+  if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
+  budgeting_.timing =
+      may && (options_.budget || fitting_.on) && std::exchange(budgeting_.time_next, false);
+  budgeting_.measuring = may && options_.budget && !budgeting_.timing;
+  if (budgeting_.timing) budgeting_.timed_step = steps_ + 1;
+  if (recording_) {
+    timed_passes_.clear();
+    read_passes_.clear();
+    budgeting_.timed_steps = 0;
+  }
+  if (budgeting_.measuring) step_time_.begin();
+}
+
+void SessionCore::end_measuring() {
+  const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
+  if (options_.budget && proving_) budgeting_.proving_peak = peak;
+  if (budgeting_.measuring) step_time_.end();
+  if (budgeting_.measuring || budgeting_.timing) {
+    // The plan knows nothing of passes that came in another order than was told.
+    if (follower_.knows() || follower_.schedule().empty()) {
+      budgeting_.measured_peak = peak;
+      if (plan_->budget && peak > *plan_->budget) ++budgeting_.above;
+    }
+  }
+  if (!std::exchange(budgeting_.timing, false)) return;
+  for (const auto& pass : passes_) {
+    if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (chunk == nullptr) continue;
+    StepClock::end_of(*pass->moments);
+    timed_passes_.push_back({pass->key.chunk, numbers_in(*chunk, calls_of(*pass)), pass->moments});
+  }
+  if (!options_.plan_in_background) read_times(/*wait=*/true);
+}
+
+const ChunkProfile* SessionCore::recorded_chunk(int number) const {
+  for (const ChunkProfile& chunk : profile_->chunks) {
+    if (chunk.chunk == number) return &chunk;
+  }
+  return nullptr;
+}
+
+std::vector<PassCall> SessionCore::calls_of(const Pass& pass) const {
+  std::vector<PassCall> calls;
+  for (CallId id = 0; book_ != nullptr && id < book_->calls(); ++id) {
+    const Call& call = book_->call(id);
+    if (call.pass != pass.number) continue;
+    calls.push_back({call.number, call.traits->name, call.saves, call.ordinal});
+  }
+  return calls;
+}
+
+void SessionCore::plan_for_record(PassSchedule schedule) {
+  recorded_schedule_ = std::move(schedule);
+  recorded_passes_.clear();
+  for (const auto& pass : passes_) {
+    const bool there =
+        pass->record != nullptr && pass->moments->backward && pass->moments->in_order;
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
+    std::vector<Moment> moments = recorded_moments(*pass->moments);
+    // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
+    // their number alone leave room for that: the same value is seen at two places.
+    if (pass->record->has_sizes_of(*chunk)) {
+      moments = renumbered(moments, numbers_in(*chunk, calls_of(*pass)));
+    }
+    recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
+  }
+  schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
+  kept_plans_.clear();
+  budgeting_.refreshed = 0;
+  wait_for_plan();
+  start_planning();
+}
+
+void SessionCore::wait_for_plan() {
+  budgeting_.waiting = true;
+  budgeting_.problem.clear();
+  Rules everything;
+  everything.rules.emplace_back().action.kind = ActionKind::kOffload;
+  Plan plan = make_plan(*profile_, everything);
+  for (ChunkPlan& chunk : plan.chunks) {
+    for (Decision& decision : chunk.decisions) {
+      if (decision.fixed == FixedReason::kNone) decision.reason = "waiting for the plan";
+    }
+  }
+  adopt_plan(std::move(plan));
+}
+
+void SessionCore::start_planning() {
+  if (plans_together() && sharding_.group->rank() != 0) return;
+  PlanningJob::Question question;
+  question.profile = profile_;
+  question.budget = *options_.budget;
+  question.reserve = budgeting_.reserve;
+  question.room = device_->room() + device_->allocated();
+  question.room -= std::min(question.room, profile_->fixed);
+  question.options.rules = options_.rules;
+  Limits& limits = question.options.rules.limits;
+  limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
+  question.options.schedule = schedule_;
+  question.options.shard = shard_model();
+  if (plans_together()) {
+    // What is sharded goes by them, whatever is allowed.
+    if (!limits.in_flight) limits.in_flight = options_.in_flight.value_or(small_window(*profile_));
+    if (!limits.ahead) limits.ahead = options_.ahead.value_or(Bytes(0));
+    question.options.equal = equal_buffers();
+  }
+  question.recorded = recorded_schedule_;
+  question.passes = recorded_passes_;
+  question.options.time_limit = options_.planning_time;
+  forget_planning();
+  job_schedule_ = schedule_;
+  if (options_.plan_in_background) {
+    job_ = std::make_unique<PlanningJob>(std::move(question));
+  } else {
+    take_answer(PlanningJob::plan(question));
+  }
+}
+
+void SessionCore::forget_planning() {
+  // It cannot be stopped, and nobody waits for it here.
+  if (job_ != nullptr) old_jobs_.push_back(std::move(job_));
+}
+
+void SessionCore::take_answer(const PlanningJob::Answer& answer) {
+  if (answer.error) {
+    budgeting_.problem = text_of(answer.error);
+    if (budgeting_.waiting) {
+      budgeting_.error = answer.error;
+    } else {
+      // What is left of the budget is too little then, and would only become less.
+      budgeting_.reserve = budgeting_.planned_reserve;
+      budgeting_.corrected = kMostCorrections;
+      count_fallback("the plan could not be made anew");
+    }
+    return;
+  }
+  budgeting_.problem.clear();
+  budgeting_.waiting = false;
+  budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
+  read_passes_.clear();
+  budgeting_.timed_steps = 0;
+  ++budgeting_.plans;
+  budgeting_.planned_reserve = budgeting_.reserve;
+  budgeting_.measured_peak = {};
+  budgeting_.excess_of_others = {};
+  adopt_plan(answer.planned->plan);
+}
+
+bool SessionCore::have_enough_times() const {
+  // Steps without one of the chunks will not bring its times.
+  if (budgeting_.refreshed == 0 || budgeting_.timed_steps >= kTimedPasses) return true;
+  return std::all_of(profile_->chunks.begin(), profile_->chunks.end(), [&](const auto& chunk) {
+    return std::count_if(read_passes_.begin(), read_passes_.end(), [&](const TimedPass& pass) {
+             return pass.chunk == chunk.chunk;
+           }) >= kTimedPasses;
+  });
+}
+
+void SessionCore::read_times(bool wait) {
+  if (timed_passes_.empty() || (!wait && !clock_.have_happened())) return;
+  std::vector<TimedPass> just_timed = std::exchange(timed_passes_, {});
+  try {
+    clock_.resolve();
+  } catch (const Error&) {
+    return;  // Whoever uses the failed device is told.
+  }
+  if (clock_.failed()) return;
+  std::move(just_timed.begin(), just_timed.end(), std::back_inserter(read_passes_));
+  ++budgeting_.timed_steps;
+  if (!have_enough_times()) {
+    budgeting_.time_next = true;
+    return;
+  }
+  ++budgeting_.refreshed;
+  budgeting_.timed_steps = 0;
+  std::optional<Profile> fresh = with_times(*profile_, std::exchange(read_passes_, {}));
+  if (!fresh) return;
+  if (plan_ != nullptr) *fresh = without_slowing(*fresh, *plan_, simulated_as_now());
+  const double before = total_ns(*profile_);
+  const double now = total_ns(*fresh);
+  const bool slower_link = learn_link(*fresh);
+  profile_ = std::make_shared<const Profile>(std::move(*fresh));
+  if (!slower_link && (before <= 0 || std::abs(now / before - 1) <= kSameTimes)) return;
+  if (options_.budget) {
+    start_planning();
+  } else {
+    kept_plans_.clear();
+    fit_windows();
+  }
+}
+
+SimulateOptions SessionCore::simulated_as_now() const {
+  SimulateOptions options;
+  options.schedule = schedule_;
+  options.shard = shard_model();
+  return options;
+}
+
+bool SessionCore::learn_link(Profile& fresh) {
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
+  const WaitTotals& waits = waits_.last();
+  if (waits.step != budgeting_.timed_step || plan_ == nullptr) return false;
+  const Simulation foreseen = simulate(fresh, *plan_, simulated_as_now());
+  const auto step = static_cast<double>(foreseen.step_ns);
+  const auto unforeseen = [](Nanoseconds found, std::int64_t expected_ns) {
+    return static_cast<double>(found.count() - expected_ns);
+  };
+  const bool out = slow_down(fresh.link.out, fresh.link.out_with_back, foreseen.bytes_out,
+                             unforeseen(waits.release, foreseen.waits.release_ns), step);
+  const bool back = slow_down(fresh.link.back, fresh.link.back_with_out, foreseen.bytes_back,
+                              unforeseen(waits.reload, foreseen.waits.reload_ns), step);
+  return out || back;
+}
+
+void SessionCore::look_at_measured() const {
+  if (const std::optional<Nanoseconds> time = step_time_.take(/*wait=*/false)) {
+    budgeting_.measured_step = *time;
+  }
+  budgeting_.drift.clear();
+  if (plan_ == nullptr || !plan_->predicted_step_ns || !plan_->predicted_peak) return;
+  const Nanoseconds step = budgeting_.measured_step;
+  const Bytes peak = budgeting_.measured_peak;
+  const auto add = [&](const std::optional<std::string>& line) {
+    if (line) budgeting_.drift.push_back(*line);
+  };
+  if (step.count() > 0) {
+    const auto ns = static_cast<double>(step.count());
+    add(drift_of("the step takes " + with_decimals(ns / 1e6, 2) + " ms", ns,
+                 static_cast<double>(*plan_->predicted_step_ns), options_.drift));
+  }
+  if (peak > Bytes(0)) {
+    add(drift_of("the peak is " + to_string(peak), static_cast<double>(peak.count()),
+                 static_cast<double>(plan_->predicted_peak->count()), options_.drift));
+  }
+}
+
+BudgetReport SessionCore::budget_report() const {
+  look_at_measured();
+  BudgetReport report;
+  report.waiting = budgeting_.waiting_steps;
+  report.plans = budgeting_.plans;
+  report.problem = budgeting_.problem;
+  report.measured_peak = budgeting_.measured_peak;
+  report.proving_peak = budgeting_.proving_peak;
+  report.measured_step = budgeting_.measured_step;
+  report.drift = budgeting_.drift;
+  report.above = budgeting_.above;
+  if (plan_ == nullptr) return report;
+  report.budget = plan_->budget.value_or(Bytes(0));
+  report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));
+  report.predicted_step = Nanoseconds(plan_->predicted_step_ns.value_or(0));
+  report.base_step = Nanoseconds(plan_->base_step_ns.value_or(0));
+  report.bound_step = Nanoseconds(plan_->bound_step_ns.value_or(0));
+  return report;
+}
+
+}  // namespace spillway

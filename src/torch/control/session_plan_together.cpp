@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "torch/device/error_text.hpp"
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+namespace {
+
+/// Not 0.
+std::uint64_t word_for(const std::string& text) {
+  return std::max<std::uint64_t>(1, std::hash<std::string>()(text));
+}
+
+constexpr std::uint64_t kNoError = 0;
+constexpr std::uint64_t kInfeasible = 1;
+constexpr std::uint64_t kOtherError = 2;
+
+std::uint64_t kind_of(const std::exception_ptr& error) {
+  if (error == nullptr) return kNoError;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PlanInfeasible&) {
+    return kInfeasible;
+  } catch (...) {
+    return kOtherError;
+  }
+}
+
+}  // namespace
+
+// Ranks measure different times, and a planner that runs out of time ends anywhere: the ranks of a
+// shard group would never have the same plan. So the first one plans, and the others take its plan.
+
+bool SessionCore::plans_together() const {
+  return options_.budget && sharding_.group != nullptr && sharding_.group->size() > 1 &&
+         may_shard(options_.rules);
+}
+
+std::vector<std::vector<bool>> SessionCore::equal_buffers() const {
+  std::vector<std::vector<bool>> equal;
+  if (!options_.rules.plan_shards || sharding_.equal.empty()) return equal;
+  for (const ChunkProfile& chunk : profile_->chunks) {
+    std::vector<bool>& of = equal.emplace_back();
+    for (const BufferProfile& buffer : chunk.buffers) {
+      of.push_back(sharding_.equal.contains({chunk.chunk, buffer.id}));
+    }
+  }
+  return equal;
+}
+
+void SessionCore::remember_plan() {
+  budgeting_.adopted.reset();
+  budgeting_.adopted_word = 0;
+  if (!plans_together() || budgeting_.waiting) return;
+  budgeting_.adopted = plan_;
+  budgeting_.adopted_word = word_for(to_json(*plan_));
+}
+
+void SessionCore::share_plan() {
+  if (!plans_together()) return;
+  const bool has_plan = budgeting_.adopted != nullptr && !budgeting_.waiting && !record_next_;
+  const std::uint64_t mine = has_plan ? budgeting_.adopted_word : 0;
+  const Bytes budget = has_plan ? plan_->budget.value_or(Bytes(0)) : Bytes(0);
+  const Bytes peak = has_plan ? budgeting_.measured_peak : Bytes(0);
+  const std::vector<std::uint64_t> words =
+      ask({mine, (peak - std::min(peak, budget)).count(), kind_of(budgeting_.error)})->read();
+  if (words[2] != kNoError) share_error(words[2]);
+  bool same = true;
+  Bytes excess;
+  for (std::size_t i = 0; i < words.size(); i += 3) {
+    same = same && words[i] == words[0];
+    if (i > 0 && words[i] == words[0]) excess = std::max(excess, Bytes(words[i + 1]));
+  }
+  // A plan that were made anew here and now would be the first rank's alone in this step.
+  if (sharding_.group->rank() == 0 && mine != 0) budgeting_.excess_of_others = excess;
+  if (words[0] == 0 || same) return;
+  const std::string text =
+      send_text(sharding_.group->rank() == 0 ? to_json(*budgeting_.adopted) : std::string());
+  if (mine == words[0] || record_next_ || profile_ == nullptr) return;
+  Plan plan = plan_from_json(text, "the plan of the shard group's first rank");
+  if (!made_for(plan, *profile_)) {
+    count_fallback("the plan of the shard group's first rank is for another structure");
+    return;
+  }
+  budgeting_.problem.clear();
+  budgeting_.waiting = false;
+  ++budgeting_.plans;
+  adopt_plan(std::move(plan));
+}
+
+void SessionCore::share_error(std::uint64_t kind) {
+  const bool mine = budgeting_.error != nullptr;
+  const std::string text = send_text(mine ? text_of(budgeting_.error) : std::string());
+  if (mine) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  budgeting_.problem = text;
+  // The text has the operation before it.
+  const std::size_t end = text.find("] ");
+  const bool named = text.starts_with('[') && end != std::string::npos;
+  const std::string operation = named ? text.substr(1, end - 1) : "plan";
+  const std::string detail = named ? text.substr(end + 2) : text;
+  if (kind == kInfeasible) throw PlanInfeasible(operation, detail);
+  throw InvalidArgument(operation, "the first rank of the shard group could not plan: " + detail);
+}
+
+std::string SessionCore::send_text(std::string text) {
+  const auto size = static_cast<std::size_t>(ask({text.size()})->read()[0]);
+  std::vector<std::uint64_t> mine((size + 7) / 8);
+  std::memcpy(mine.data(), text.data(), text.size());
+  const CallRecorder::Pause pause;
+  const std::vector<std::uint64_t> all = sharding_.group->exchange(mine)->read();
+  text.resize(size);
+  std::memcpy(text.data(), all.data(), size);
+  return text;
+}
+
+}  // namespace spillway

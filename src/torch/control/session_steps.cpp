@@ -1,0 +1,415 @@
+#include <algorithm>
+#include <map>
+#include <ranges>
+#include <set>
+#include <utility>
+
+#include "plan/profile/find_layers.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/plan/planner.hpp"
+#include "torch/device/link_speed.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/execute/shard_digest.hpp"
+#include "torch/hooks/scope_recording.hpp"
+
+namespace spillway {
+namespace {
+
+/// Undefined, which no tensor has, for a name that is none.
+at::ScalarType dtype_named(const std::string& name) {
+  for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
+    const auto dtype = static_cast<at::ScalarType>(type);
+    if (name == c10::toString(dtype)) return dtype;
+  }
+  return at::ScalarType::Undefined;
+}
+
+std::size_t proof_bytes(const Profile& profile, const ChunkPlan& plan) {
+  const auto chunk =
+      std::find_if(profile.chunks.begin(), profile.chunks.end(),
+                   [&](const ChunkProfile& each) { return each.chunk == plan.chunk; });
+  if (chunk == profile.chunks.end()) return 0;
+  std::map<int, std::size_t> by_layer;
+  std::size_t most = 0;
+  for (const Decision& decision : plan.decisions) {
+    const auto id = static_cast<std::size_t>(decision.buffer);
+    if (decision.action.kind != ActionKind::kRecompute || id >= chunk->buffers.size()) continue;
+    most = std::max(most, by_layer[chunk->buffers[id].layer] += decision.bytes.count());
+  }
+  return most;
+}
+
+}  // namespace
+
+void SessionCore::begin_step(const PassSchedule& schedule) {
+  if (current_interceptor() != nullptr) {
+    throw InvalidArgument("step", current_interceptor() == this
+                                      ? "this session's step has not ended; end it first"
+                                      : "another session is within a step on this thread; end that "
+                                        "one first, or use another thread");
+  }
+  const std::lock_guard lock(mutex_);
+  if (in_step_) {
+    throw InvalidArgument("step",
+                          "this session is within a step on another thread; use one session a "
+                          "thread");
+  }
+  if (options_.budget) {
+    begin_budgeted_step(schedule);
+    share_plan();
+  } else {
+    begin_fitted_step(schedule);
+  }
+  bool recomputes = false;
+  for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
+  const bool verifies = options_.verify_every > 0 &&
+                        (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
+  const bool proves = (prove_next_ || verifies) && !record_next_;
+  agree_on_sharding(proves);
+  prove_next_ = false;
+  proving_ = (proves && recomputes) || sharding_.proving;
+  follower_.begin(schedule);
+  in_step_ = true;
+  thread_ = std::this_thread::get_id();
+  recording_ = std::exchange(record_next_, false);
+  passes_.clear();
+  order_.clear();
+  explicit_passes_ = false;
+  backward_announced_ = false;
+  last_backward_order_ = std::exchange(backward_order_, {});
+  last_tails_ = std::exchange(tails_, {});
+  step_ = StepCounts{};
+  step_.on_device_peak = on_device_;
+  step_.saved_peak = saved_;
+  step_.staying_peak = staying_;
+  (void)device_->take_peak();
+  step_start_ = device_->allocated();
+  begin_measuring();
+  begin_trace();
+  const bool traces = tracing_ != nullptr;
+  waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
+  // Ranks compare how many operators ran: sizes alone would not tell one buffer from another.
+  if (recording_ || recomputes || sharding_.on || budgeting_.timing || traces) {
+    book_ = std::make_shared<RecipeBook>(
+        [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
+        plan_ != nullptr && plan_->recompute_collectives);
+    if (recording_ || traces) start_recording_scopes();
+    recorder_.start();
+  }
+  if (recording_ || budgeting_.timing || traces) {
+    clock_.start(recording_ ? &watch_ : nullptr, traces);
+  }
+  (void)set_interceptor(this);
+}
+
+void SessionCore::end_step() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return;
+  in_step_ = false;
+  if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
+  ++steps_;
+  end_sharding();
+  if (!follower_.ends()) count_fallback("the step ended before its schedule did");
+  waits_.end_step();
+  step_.device_peak = device_->peak();
+  if (clock_.running()) {
+    clock_.stop();
+    step_.device_peak = std::max(step_.device_peak, clock_.peak());
+  }
+  end_trace();
+  end_measuring();
+  watch_.clear(mutex_);
+  if (thread_ == std::this_thread::get_id()) recorder_.stop();
+  settle_awaited();
+  awaited_.clear();
+  if (proving_) finish_proof();
+  proving_ = false;
+  if (recording_ || tracing_ != nullptr) stop_recording_scopes();
+  const bool recorded = recording_;
+  if (recording_) {
+    recording_ = false;
+    ++recorded_steps_;
+    try {
+      finish_recording();
+    } catch (const std::exception& error) {
+      record_next_ = true;
+      count_fallback(std::string("the record could not be used: ") + error.what());
+    }
+  } else {
+    last_step_ = step_;
+    note_order();
+    for (const auto& pass : passes_) {
+      const bool whole = pass->layout == nullptr || pass->next_site >= pass->layout->sites.size();
+      if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
+    }
+  }
+  for (const auto& pass : passes_) {
+    // A backward may still come; nobody records it.
+    pass->record = nullptr;
+    pass->moments = nullptr;
+    pass->over = true;
+    for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
+  }
+  keep_trace(recorded);
+  passes_.clear();
+  order_.clear();
+  book_.reset();
+  places_.clear();
+  running_calls_.clear();
+}
+
+void SessionCore::finish_recording() {
+  Profile profile;
+  profile.device = device_->torch_device().str();
+  profile.fixed = clock_.at_start();
+  profile.granularity = device_->granularity();
+  for (const auto& pass : passes_) StepClock::end_of(*pass->moments);
+  clock_.resolve();
+  std::set<int> chunks;
+  for (const auto& pass : passes_) {
+    // The first pass of a chunk that had its backward speaks for all of them.
+    if (pass->record == nullptr || !pass->record->had_backward() ||
+        !chunks.insert(pass->key.chunk).second) {
+      continue;
+    }
+    std::vector<Moment> moments;
+    if (!clock_.failed() && pass->moments->in_order) moments = own_moments(*pass->moments);
+    if (pass->moments->left) pass->record->let_go_with_forward(moments);
+    profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
+                                                  std::move(moments), profile.granularity));
+    profile.chunks.back().measured_peak = step_.device_peak;
+  }
+  idle_chunks_.clear();
+  for (const auto& pass : passes_) {
+    if (!chunks.contains(pass->key.chunk)) idle_chunks_.insert(pass->key.chunk);
+  }
+  if (profile.chunks.empty()) {
+    record_next_ = true;  // Nothing was trained in this step.
+    return;
+  }
+  for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
+  find_layers(profile, options_.layers);
+  profile.link = measure_link(*device_, *limited_tier_);
+  profile_ = std::make_shared<const Profile>(std::move(profile));
+  if (options_.plan && !made_for(*options_.plan, *profile_)) {
+    count_fallback("the plan given was made for another structure than the one recorded");
+    options_.plan.reset();
+  }
+  if (options_.plan) return adopt_plan(*options_.plan);
+  if (options_.budget) return plan_for_record(recorded_schedule(chunks));
+  plan_by_rules(recorded_schedule(chunks));
+}
+
+void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
+  if (chunk.timeline.empty()) return;
+  const Pass* first = nullptr;  // The one that the profile is of, if it made the gradients.
+  for (const auto& [pass, backward] : order_) {
+    if (!backward || pass->key.chunk != chunk.chunk || !pass->moments->in_order) continue;
+    if (first == nullptr) {
+      if (!pass->record->empty()) return;
+      first = pass.get();
+    } else if (pass->record->has_sizes_of(chunk)) {
+      const std::vector<Moment> moments =
+          renumbered(own_moments(*pass->moments), numbers_in(chunk, calls_of(*pass)));
+      chunk.later_bytes = other_bytes(chunk, moments, granularity);
+      return;
+    }
+  }
+}
+
+PassSchedule SessionCore::recorded_schedule(const std::set<int>& chunks) const {
+  PassSchedule schedule;
+  for (const auto& [pass, backward] : order_) {
+    if (!pass->backward_begun || !chunks.contains(pass->key.chunk)) continue;
+    schedule.push_back({pass->key.chunk, pass->number, backward});
+  }
+  return schedule;
+}
+
+void SessionCore::adopt_plan(Plan plan) {
+  tails_.clear();
+  step_time_.forget();
+  budgeting_.measured_step = {};
+  budgeting_.measured_peak = {};
+  budgeting_.proving_peak = {};
+  plan_ = std::make_shared<const Plan>(std::move(plan));
+  prove_next_ = true;
+  demoted_.clear();
+  sharding_.proved = false;
+  sharding_.refused.clear();
+  remember_plan();
+  lay_out();
+}
+
+void SessionCore::lay_out() {
+  const Bytes window = plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow));
+  out_window_.set_limit(plan_->most_leaving.value_or(window));
+  reload_window_.set_limit(
+      plan_->most_ahead.value_or(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow))));
+  layouts_.clear();
+  for (const ChunkPlan& chunk : plan_->chunks) {
+    const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
+    if (profile_ != nullptr) layout->proof_bytes = proof_bytes(*profile_, chunk);
+    layouts_[chunk.chunk] = layout;
+  }
+  sharding_.window.set_limit(window);
+  sharding_.digest = shard_digest(*plan_);
+}
+
+std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool budget) {
+  auto layout = std::make_shared<ChunkLayout>();
+  std::vector<at::ScalarType> dtypes;
+  for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));
+  for (std::size_t i = 0; i < plan.sites.kind.size(); ++i) {
+    const auto kind = static_cast<std::size_t>(plan.sites.kind[i]);
+    const auto dimensions = static_cast<std::size_t>(plan.sites.kinds[kind].dimensions);
+    layout->sites.push_back({plan.sites.buffer[i], dtypes[kind], dimensions});
+  }
+  for (const Decision& decision : plan.decisions) {
+    layout->action.push_back(decision.action.kind);
+    layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
+    layout->second.push_back(decision.second);
+    layout->held.push_back(decision.fixed == FixedReason::kHeldByCaller);
+    layout->bytes.push_back(decision.bytes.count());
+    layout->may_leave.push_back(budget && decision.reason == kKeptByPlanner);
+    layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
+  }
+  for (const Anchor& anchor : plan.anchors) {
+    layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
+                               anchor.name, anchor.action.kind});
+    layout->action.push_back(anchor.action.kind);
+    layout->shard.push_back(anchor.action.shard);
+  }
+  layout->calls_before_first_save = plan.calls_before_first_save;
+  for (const Bytes bytes : plan.forward_allowance)
+    layout->forward_allowance.push_back(bytes.count());
+  for (const Bytes bytes : plan.backward_allowance)
+    layout->backward_allowance.push_back(bytes.count());
+  layout->gathers = gather_order(plan);
+  for (const bool shard : layout->shard) layout->shards += shard ? 1 : 0;
+  std::vector<bool> queued(layout->action.size());
+  const auto queue = [&](int id) {
+    const auto place = static_cast<std::size_t>(id);
+    const bool leaves = layout->action[place] == ActionKind::kOffload ||
+                        (place < layout->may_leave.size() && layout->may_leave[place]);
+    if (!leaves || queued[place]) return;
+    queued[place] = true;
+    layout->reload_order.push_back(id);
+  };
+  for (const int id : plan.need_order) queue(id);
+  for (auto id = static_cast<int>(layout->action.size()) - 1; id >= 0; --id) {
+    queue(id);  // What the recorded backward did not want comes last.
+  }
+  return layout;
+}
+
+void SessionCore::use_plan(Plan plan) {
+  const std::lock_guard lock(mutex_);
+  if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
+  if (profile_ == nullptr) {
+    record_next_ = false;  // Whether it fits is seen when it is carried out.
+  } else if (!made_for(plan, *profile_)) {
+    throw InvalidArgument("plan",
+                          "the plan was made for another structure than the one recorded; make it "
+                          "anew with `spillway plan`");
+  }
+  options_.plan = plan;
+  forget_planning();
+  budgeting_.waiting = false;
+  budgeting_.time_next = false;
+  fitting_.on = false;
+  adopt_plan(std::move(plan));
+}
+
+void SessionCore::verify_next_step() {
+  const std::lock_guard lock(mutex_);
+  prove_next_ = true;
+}
+
+void SessionCore::record_next_step() {
+  const std::lock_guard lock(mutex_);
+  record_next_ = true;
+}
+
+bool SessionCore::next_step_records() const {
+  const std::lock_guard lock(mutex_);
+  return record_next_;
+}
+
+std::shared_ptr<const Profile> SessionCore::profile() const {
+  const std::lock_guard lock(mutex_);
+  return profile_;
+}
+
+std::shared_ptr<const Plan> SessionCore::plan() const {
+  const std::lock_guard lock(mutex_);
+  return plan_;
+}
+
+namespace {
+
+/// "layers.3.mlp.fc1" -> "layers.3": as much as a line of the report shows.
+std::string short_scope(const std::string& scope) {
+  const std::size_t dot =
+      scope.find('.', scope.find('.') == std::string::npos ? scope.size() : scope.find('.') + 1);
+  return scope.empty() ? "(no scope)" : scope.substr(0, dot);
+}
+
+}  // namespace
+
+SessionReport SessionCore::report() const {
+  std::unique_lock lock(mutex_);
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
+    lock.unlock();
+    const std::optional<WaitTotals> totals = waits_.read(*marks);
+    lock.lock();
+    waits_.keep(totals);
+  }
+  SessionReport report;
+  report.device = device_->torch_device().str();
+  report.steps = steps_;
+  report.recorded_steps = recorded_steps_;
+  report.saved_peak_without = Bytes(last_step_.saved_peak);
+  report.saved_peak_with = Bytes(last_step_.on_device_peak);
+  report.device_peak = last_step_.device_peak;
+  report.bytes_out = last_step_.bytes_out;
+  report.bytes_back = last_step_.bytes_back;
+  report.used_in_place = last_step_.used_in_place;
+  report.late_reloads = last_step_.late_reloads;
+  report.stayed = last_step_.stayed;
+  report.waits = waits_.last();
+  report.fallbacks = fallbacks_;
+  report.host_peak = tier_->counts().peak;
+  report.shard = shard_report();
+  if (options_.budget) report.budget = budget_report();
+  if (plan_ == nullptr) return report;
+  std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
+  for (const ChunkPlan& chunk : plan_->chunks) {
+    for (const Decision& decision : chunk.decisions) {
+      const std::string action =
+          std::string(to_string(decision.action.kind)) + (decision.action.shard ? ", sharded" : "");
+      for (ActionTotals* totals :
+           {&report.actions[action], &scopes[{short_scope(decision.position.scope), action}]}) {
+        ++totals->buffers;
+        totals->bytes += decision.bytes;
+      }
+    }
+  }
+  for (const auto& [key, totals] : scopes) {
+    report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
+  }
+  // Over all passes in flight.
+  report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.staying_peak);
+  report.repeated_calls = last_step_.repeated_calls;
+  report.fused_kernels = last_step_.fused_kernels;
+  report.bytes_remade = last_step_.bytes_remade;
+  report.demoted = demoted_;
+  const double reduced =
+      static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);
+  if (report.planned_reduction > Bytes(0)) {
+    report.reduction_ratio = reduced / static_cast<double>(report.planned_reduction.count());
+  }
+  return report;
+}
+
+}  // namespace spillway

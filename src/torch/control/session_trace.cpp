@@ -1,0 +1,106 @@
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "spillway/trace/predicted.hpp"
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+
+void SessionCore::trace_next_step() {
+  const std::lock_guard lock(mutex_);
+  trace_next_ = true;
+}
+
+bool SessionCore::next_step_wants_scopes() const {
+  const std::lock_guard lock(mutex_);
+  return record_next_ || trace_next_;
+}
+
+void SessionCore::begin_trace() {
+  tracing_.reset();
+  if (!std::exchange(trace_next_, false)) return;
+  if (step_events_ == nullptr) traced_.reset();  // Nobody asked, and its copies are forgotten now.
+  step_time_.forget();  // How long a step takes that is traced says little.
+  try {
+    TimeMark epoch = device_->epoch();
+    if (epoch.event != nullptr) engine_->start_timing(epoch.event);
+    const bool planned = !recording_ && !proving_;
+    tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? profile_ : nullptr, plan_);
+  } catch (const Error&) {
+    return;  // Whoever uses the failed device is told.
+  }
+}
+
+void SessionCore::end_trace() {
+  if (tracing_ == nullptr) return;
+  engine_->stop_timing();
+  const bool waits_timed = waits_.marks().step == steps_;
+  tracing_->end(passes_, order_, clock_, waits_timed ? waits_.marks() : WaitTimes::Marks());
+}
+
+void SessionCore::keep_trace(bool recorded) {
+  if (tracing_ == nullptr) return;
+  if (recorded) tracing_->name_by(plan_);
+  traced_ = std::move(tracing_);
+  step_events_.reset();
+}
+
+std::optional<TimeMark> SessionCore::mark_if_traced() noexcept {
+  if (tracing_ == nullptr) return std::nullopt;
+  try {
+    return device_->mark();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::shared_ptr<const StepEvents> SessionCore::step_events() const {
+  const std::lock_guard reading(trace_mutex_);
+  std::shared_ptr<const StepTrace> traced;
+  {
+    const std::lock_guard lock(mutex_);
+    if (step_events_ != nullptr || traced_ == nullptr) return step_events_;
+    traced = traced_;
+  }
+  auto events =
+      std::make_shared<const StepEvents>(traced->events(*device_, engine_->drain_records()));
+  const std::lock_guard lock(mutex_);
+  if (traced == traced_) step_events_ = events;
+  return events;
+}
+
+Trace SessionCore::trace() const {
+  const std::shared_ptr<const StepEvents> measured = step_events();
+  std::shared_ptr<const StepTrace> traced;
+  SimulateOptions options;
+  options.trace = true;
+  {
+    const std::lock_guard lock(mutex_);
+    traced = traced_;
+    options.windows.in_flight = out_window_.limit();
+    options.windows.ahead = reload_window_.limit();
+    options.shard = shard_model();
+  }
+  if (measured == nullptr || traced == nullptr) {
+    throw InvalidArgument("trace",
+                          "no step was traced yet; call trace_next_step() and run a step first");
+  }
+  Trace trace;
+  const bool planned = traced->profile() != nullptr && traced->plan() != nullptr &&
+                       made_for(*traced->plan(), *traced->profile());
+  if (planned) {
+    try {
+      options.schedule = traced->schedule();
+      const Simulation simulation = simulate(*traced->profile(), *traced->plan(), options);
+      trace.processes.push_back(process_of(
+          "predicted", predicted_events(simulation, *traced->profile(), *traced->plan())));
+    } catch (const InvalidArgument&) {
+      // A profile without times, or a step that was not as recorded: there is no prediction.
+    }
+  }
+  trace.processes.push_back(process_of("measured", *measured));
+  return trace;
+}
+
+}  // namespace spillway

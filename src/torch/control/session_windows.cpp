@@ -1,0 +1,71 @@
+#include <set>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/simulate.hpp"
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+namespace {
+
+/// So many orders of passes get windows of their own from one record. Beyond that, where every step
+/// is another one, constant windows do.
+constexpr int kMostFits = 16;
+
+}  // namespace
+
+void SessionCore::plan_by_rules(PassSchedule recorded) {
+  adopt_plan(make_plan(*profile_, options_.rules));
+  kept_plans_.clear();
+  const bool given =
+      options_.in_flight || options_.ahead || plan_->limits.in_flight || plan_->limits.ahead;
+  fitting_ = {};
+  fitting_.on = !given;
+  if (given) return;
+  budgeting_.refreshed = 0;
+  budgeting_.time_next = has_times(*profile_);
+  schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : std::move(recorded);
+  fit_windows();
+}
+
+void SessionCore::fit_windows() {
+  if (!fitting_.on) return;
+  Plan plan = *plan_;
+  for (ChunkPlan& chunk : plan.chunks) {
+    chunk.forward_allowance.clear();
+    chunk.backward_allowance.clear();
+  }
+  plan.most_leaving = plan.most_ahead = std::nullopt;
+  plan.limits.in_flight = plan.limits.ahead = std::nullopt;
+  if (++fitting_.fits <= kMostFits) {
+    try {
+      set_windows(*profile_, plan, schedule_, shard_model());
+    } catch (const Error& error) {
+      count_fallback(std::string("constant windows, since none could be fitted: ") + error.what());
+    }
+  }
+  if (plan == *plan_) return;
+  tails_.clear();
+  plan_ = std::make_shared<const Plan>(std::move(plan));
+  lay_out();
+}
+
+void SessionCore::begin_fitted_step(const PassSchedule& schedule) {
+  if (!fitting_.on || record_next_) return;
+  read_times(/*wait=*/false);
+  const PassSchedule& told = schedule.empty() ? fitting_.order : schedule;
+  PassSchedule wanted = known_part(told, *profile_);
+  if (wanted.empty() || wanted == schedule_) return;
+  keep_plan();
+  schedule_ = std::move(wanted);
+  if (!take_kept_plan()) fit_windows();
+}
+
+void SessionCore::note_order() {
+  if (!fitting_.on) return;
+  std::set<int> chunks;
+  for (const ChunkProfile& chunk : profile_->chunks) chunks.insert(chunk.chunk);
+  fitting_.order = recorded_schedule(chunks);
+}
+
+}  // namespace spillway

@@ -1,0 +1,181 @@
+#include "torch/device/link_speed.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "spillway/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kMost{32ULL << 20U};
+constexpr Bytes kLeast{4ULL << 10U};
+constexpr int kRounds = 4;
+/// So often it is asked how much copies slow operators down, of which the median is taken: single
+/// answers are off by half a percent.
+constexpr int kSlowingRounds = 9;
+/// Copies beside some work are made to take so much longer than it.
+constexpr double kLonger = 1.5;
+constexpr double kMostCopies = 1000;
+constexpr double kMostSlowing = 0.5;  // As profiles may have it.
+constexpr double kMostApart = 0.02;
+/// Work that takes less was not done, for want of memory.
+constexpr Nanoseconds kLeastWork = std::chrono::milliseconds(1);
+constexpr double kUnforeseenShare = 0.002;
+constexpr double kSlowest = 0.95;
+
+struct Lane {
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> begin;
+  std::unique_ptr<Event> end;
+  DeviceBuffer buffer;
+  Lease lease;
+  bool out = false;
+
+  /// Whether there is room for it.
+  [[nodiscard]] bool make(Device& device, Tier& tier, Bytes size) {
+    buffer = {};
+    lease = {};
+    try {
+      std::optional<Lease> found = tier.allocate(size);
+      if (!found) return false;
+      lease = std::move(*found);
+      buffer = device.allocate(size);
+      if (stream == nullptr) {
+        stream = device.make_stream("link");
+        begin = device.make_event(Timing::kOn);
+        end = device.make_event(Timing::kOn);
+      }
+      lease.acquire(*stream);
+    } catch (const OutOfMemory&) {
+      return false;
+    }
+    return true;
+  }
+
+  void run(int rounds = kRounds) {
+    stream->record(*begin);
+    for (int i = 0; i < rounds; ++i) {
+      lease.for_each_piece([&](std::byte* host, std::uint64_t offset, Bytes size) {
+        std::byte* const device = buffer.data() + offset;
+        if (out) {
+          stream->copy(host, device, size, CopyKind::kToHost);
+        } else {
+          stream->copy(device, host, size, CopyKind::kToDevice);
+        }
+      });
+    }
+    stream->record(*end);
+  }
+
+  [[nodiscard]] double speed() const {
+    end->synchronize();
+    const std::chrono::duration<double> time = end->elapsed_since(*begin);
+    return static_cast<double>(lease.size().count()) * kRounds / time.count();
+  }
+};
+
+/// How long some work takes in nanoseconds while a lane makes so many copies, or while nothing is
+/// copied; nothing if they were over first.
+std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullptr,
+                                   int copies = 0) {
+  torch_device.current_stream().synchronize();
+  if (lane != nullptr) lane->run(copies);
+  const TimeMark begin = torch_device.mark();
+  torch_device.keep_busy();
+  const TimeMark end = torch_device.mark();
+  const Nanoseconds time = torch_device.elapsed(begin, end);
+  if (time < kLeastWork) return std::nullopt;
+  if (lane != nullptr) {
+    lane->end->synchronize();
+    if (lane->end->elapsed_since(*end.event) < Nanoseconds(0)) return std::nullopt;
+  }
+  return static_cast<double>(time.count());
+}
+
+/// The median, not below zero; nothing if the middle half is further apart than what is to be told:
+/// somebody else uses the device.
+std::optional<double> middle_of(std::vector<double> shares) {
+  std::sort(shares.begin(), shares.end());
+  const std::size_t quarter = shares.size() / 4;
+  if (shares[shares.size() - 1 - quarter] - shares[quarter] > kMostApart) return std::nullopt;
+  return std::clamp(shares[shares.size() / 2], 0.0, kMostSlowing);
+}
+
+/// Sets both shares, or neither. The clock of a device drifts, so that turns are taken.
+void measure_slowing(TorchDevice& torch_device, Lane& out, Lane& back, LinkSpeed& speed) {
+  if (!torch_device.computes_beside()) return;
+  (void)time_of_work(torch_device);  // Warms up.
+  const std::optional<double> work = time_of_work(torch_device);
+  if (!work) return;
+  const auto copies = [&](const Lane& lane, double bytes_per_second) {
+    const double each_ns = static_cast<double>(lane.lease.size().count()) / bytes_per_second * 1e9;
+    return static_cast<int>(std::min(kMostCopies, std::ceil(kLonger * *work / each_ns)));
+  };
+  std::vector<double> outward;
+  std::vector<double> inward;
+  for (int i = 0; i < kSlowingRounds; ++i) {
+    const std::optional<double> alone = time_of_work(torch_device);
+    const std::optional<double> with_out = time_of_work(torch_device, &out, copies(out, speed.out));
+    const std::optional<double> with_back =
+        time_of_work(torch_device, &back, copies(back, speed.back));
+    if (!alone || !with_out || !with_back) return;
+    outward.push_back(*with_out / *alone - 1);
+    inward.push_back(*with_back / *alone - 1);
+  }
+  const std::optional<double> slows_out = middle_of(std::move(outward));
+  const std::optional<double> slows_back = middle_of(std::move(inward));
+  if (!slows_out || !slows_back) return;
+  speed.slows_out = slows_out;
+  speed.slows_back = slows_back;
+}
+
+}  // namespace
+
+LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
+  LinkSpeed speed;
+  Lane out;
+  Lane back;
+  out.out = true;
+  // A model that just fits leaves little room to measure.
+  Bytes size = std::min(kMost, Bytes(tier.capacity().count() / 2));
+  while (size >= kLeast && !(out.make(torch_device.device(), tier, size) &&
+                             back.make(torch_device.device(), tier, size))) {
+    size = Bytes(size.count() / 2);
+  }
+  if (size < kLeast) return speed;
+  for (Lane* lane : {&out, &back}) {
+    lane->run();  // Warms up.
+    lane->stream->synchronize();
+  }
+  torch_device.keep_busy();
+  out.run();
+  speed.out = out.speed();
+  torch_device.keep_busy();
+  back.run();
+  speed.back = back.speed();
+  torch_device.keep_busy();
+  out.run();
+  back.run();
+  speed.out_with_back = out.speed();
+  speed.back_with_out = back.speed();
+  measure_slowing(torch_device, out, back, speed);
+  return speed;
+}
+
+bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+               double step_ns) {
+  if (unforeseen_ns < kUnforeseenShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
+  const double foreseen_ns = static_cast<double>(bytes.count()) / alone * 1e9;
+  const double share = std::max(kSlowest, foreseen_ns / (foreseen_ns + unforeseen_ns));
+  alone *= share;
+  with_other *= share;
+  return true;
+}
+
+}  // namespace spillway

@@ -1,0 +1,88 @@
+/// The device whose tensors a session manages, as torch knows it and as the engine does; internal.
+/// All calls but the constructor are made under the session's lock, on the thread that runs the
+/// forward or backward in question.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/clock.hpp"
+#include "spillway/core/device.hpp"
+#include "torch/replay/chain.hpp"
+
+namespace spillway {
+
+/// A moment on the device's clock; resolved by TorchDevice::elapsed().
+struct TimeMark {
+  EventRef event;
+  Nanoseconds host{};
+};
+
+class TorchDevice {
+ public:
+  TorchDevice() = default;
+  TorchDevice(const TorchDevice&) = delete;
+  TorchDevice& operator=(const TorchDevice&) = delete;
+  virtual ~TorchDevice() = default;
+
+  [[nodiscard]] virtual at::Device torch_device() const = 0;
+  [[nodiscard]] virtual Device& device() = 0;
+
+  /// The stream on which this thread's operators run now. Lives as long as this.
+  [[nodiscard]] virtual Stream& current_stream() = 0;
+
+  /// Where operators do not run on a stream but on the calling thread, that thread has to wait for
+  /// what `stream` waits for, before it frees or reads memory.
+  virtual void catch_up(Stream& stream) = 0;
+
+  /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
+  [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
+
+  /// Runs `work` on a stream that waits for what is now queued on `stream`, which current_stream()
+  /// gave, and that is the current one meanwhile; on the host it is `stream` itself.
+  virtual void beside(Stream& stream, const std::function<void(Stream&)>& work) = 0;
+
+  /// Whether operators run on current_stream(), beside the calling thread.
+  [[nodiscard]] virtual bool computes_beside() const = 0;
+  /// Queues some milliseconds of what layers do, matrix products and a pass over what each gives,
+  /// where operators run beside the calling thread and there is memory for them.
+  virtual void keep_busy() = 0;
+
+  /// A moment on current_stream(), or on `stream`, which it gave.
+  [[nodiscard]] virtual TimeMark mark() = 0;
+  [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;
+  /// A moment on current_stream() with an event from which times of other streams may count. Blocks
+  /// only where operators run on the calling thread, until work queued for that thread is done.
+  [[nodiscard]] virtual TimeMark epoch() { return mark(); }
+  /// Never blocks.
+  [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;
+  /// Blocks until both have happened.
+  [[nodiscard]] virtual Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) = 0;
+
+  /// Runs elementwise operators as one kernel; null where there is no such thing.
+  [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
+
+  /// What torch's allocator has handed out now; it hands out multiples of granularity().
+  [[nodiscard]] virtual Bytes allocated() const = 0;
+  [[nodiscard]] virtual Bytes granularity() const = 0;
+  /// How much more it could hand out now.
+  [[nodiscard]] virtual Bytes room() const = 0;
+  /// The most that it had handed out at once since take_peak().
+  [[nodiscard]] virtual Bytes peak() const = 0;
+  /// ... and starts a new one.
+  virtual Bytes take_peak() = 0;
+};
+
+/// Errors: InvalidArgument if there is no such device.
+[[nodiscard]] std::unique_ptr<TorchDevice> make_torch_device(std::optional<at::Device> wanted);
+
+/// For make_torch_device(), one of two translation units: null where torch has no CUDA or finds no
+/// device.
+[[nodiscard]] std::unique_ptr<TorchDevice> make_cuda_torch_device(std::optional<int> index);
+
+}  // namespace spillway

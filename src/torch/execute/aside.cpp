@@ -1,0 +1,15 @@
+#include "spillway/torch/aside.hpp"
+
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+
+void aside(const std::function<void()>& wait) {
+  if (auto* const session = dynamic_cast<SessionCore*>(current_interceptor())) {
+    session->stand_aside(wait);
+  } else {
+    wait();
+  }
+}
+
+}  // namespace spillway

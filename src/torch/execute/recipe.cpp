@@ -1,0 +1,82 @@
+#include "torch/execute/recipe.hpp"
+
+#include "torch/record/pass.hpp"
+
+namespace spillway {
+namespace {
+
+bool is_alive(const Value& value) { return value.unchanged() && value.pin.lock(); }
+
+bool may_repeat(const Call& call) { return call.no_replay.empty() && call.ended; }
+
+std::string about(const Call& call, const std::string& problem) {
+  return problem + " (" + call.traits->name + ")";
+}
+
+}  // namespace
+
+Recipe find_recipe(const RecipeBook& book, ValueId target) {
+  Recipe recipe;
+  std::unordered_map<ValueId, bool> seen{{target, true}};
+  std::vector<ValueId> open;
+  const auto add = [&](ValueId each) {
+    if (seen.emplace(each, true).second) open.push_back(each);
+  };
+  const auto repeat = [&](ValueId each) {
+    const Value& value = book.value(each);
+    if (value.maker < 0) {
+      recipe.problem = "nobody is known to have made it";
+      return;
+    }
+    const Call& maker = book.call(value.maker);
+    if (!maker.no_replay.empty()) {
+      recipe.problem = about(maker, maker.no_replay);
+    } else if (!maker.ended) {
+      recipe.problem = about(maker, "it is still being made");
+    }
+    for (const TensorArgument& argument : maker.tensors) add(argument.value);
+  };
+
+  const Value& wanted = book.value(target);
+  if (wanted.maker >= 0 && book.call(wanted.maker).traits->uninitialised) {
+    recipe.problem = about(book.call(wanted.maker), "something that is not an operator wrote it");
+  } else {
+    repeat(target);
+  }
+  while (recipe && !open.empty()) {
+    const ValueId each = open.back();
+    open.pop_back();
+    const Value& value = book.value(each);
+    if (value.holders > 0) {
+      recipe.roots.push_back(each);
+      continue;
+    }
+    if (const auto buffer = value.buffer.lock()) {
+      if (buffer->action != ActionKind::kRecompute && !buffer->prove && value.unchanged()) {
+        recipe.roots.push_back(each);
+        continue;
+      }
+      if ((buffer->prove || buffer->action == ActionKind::kRecompute) && !buffer->awaited) {
+        // It is made again itself, from what it holds already.
+        for (const ValueId root : buffer->roots) {
+          if (seen.emplace(root, true).second) recipe.roots.push_back(root);
+        }
+        continue;
+      }
+    }
+    if (value.fixed || value.maker < 0) {
+      if (is_alive(value)) {
+        recipe.roots.push_back(each);
+      } else {
+        recipe.problem = "something it was made from is gone or was changed";
+      }
+    } else if ((value.kept || !may_repeat(book.call(value.maker))) && is_alive(value)) {
+      recipe.roots.push_back(each);  // It can be held, if not made.
+    } else {
+      repeat(each);
+    }
+  }
+  return recipe;
+}
+
+}  // namespace spillway

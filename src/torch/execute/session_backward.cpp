@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+
+at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
+  window.require_unmodified();
+  const AtWork at_work(*this);
+  std::unique_lock lock(mutex_);
+  Pass& pass = *buffer.pass;
+  if (!pass.backward_begun) begin_backward(pass);
+  if (pass.moments != nullptr) {
+    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+    if (tracing_ != nullptr) tracing_->unpacked(pass, buffer.id);
+  }
+  ++pass.unpacks;
+  if (pass.record != nullptr) {
+    pass.record->unpacked(buffer.id);
+    watch_.unpacked(pass, buffer.id, mutex_);
+  }
+  begin_due_gathers(pass, buffer.id);
+  if (buffer.prove || buffer.action == ActionKind::kRecompute) {
+    lock.unlock();
+    return remake(buffer, window);
+  }
+  bring_back(buffer);
+  reload_ahead(pass);
+  return window.on(buffer.storage);
+}
+
+void SessionCore::unpack_held(Pass& pass, int id) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (!pass.backward_begun) begin_backward(pass);
+  if (pass.moments != nullptr) {
+    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
+    if (tracing_ != nullptr) tracing_->unpacked(pass, id);
+  }
+  ++pass.unpacks;
+  reload_ahead(pass);
+}
+
+void SessionCore::begin_backward(Pass& pass) {
+  for (const CallId call : std::views::reverse(running_calls_)) {
+    if (book_->call(call).pass == pass.number) {
+      note_call(pass, MomentKind::kCallEnds, book_->call(call).number);
+    }
+  }
+  close_forward();
+  pass.backward_begun = true;
+  backward_order_.push_back(pass.key);
+  if (in_step_ && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
+      passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
+    order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
+    follow(pass, true);
+    if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) not_recorded();
+  }
+  if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
+  if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
+  if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
+  if (pass.layout != nullptr && !pass.diverged && pass.book != nullptr &&
+      pass.anchors_found < pass.layout->anchors.size()) {
+    count_fallback("a value to recompute from was not found");
+  }
+  expect_replays(pass);
+  queue_reloads(pass);
+  release_parts_of_others(pass);
+  begin_first_gather(pass);
+  gather_ahead(pass);
+  for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
+}
+
+void SessionCore::remember_tail(const Pass& pass) {
+  if (pass.layout == nullptr || pass.diverged) return;
+  PassTail tail;
+  for (const WeakBuffer& each : pass.buffers) {
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->in_window || buffer->number >= tail.first) continue;
+    tail = {buffer->number, buffer->before};
+  }
+  if (tail.first != PassTail().first) tails_.emplace_back(pass.key, tail);
+}
+
+void SessionCore::queue_reloads(Pass& pass) {
+  if (pass.reloads_queued) return;
+  pass.reloads_queued = true;
+  const auto queue = [this](const WeakBuffer& each) {
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr) return;
+    if (buffer->in_window) {
+      // Its backward is near: it stays.
+      take_from_window(buffer);
+      if (!buffer->ticket) {
+        ++step_.stayed.buffers;
+        step_.stayed.bytes += Bytes(buffer->bytes);
+      }
+      return;
+    }
+    if (!buffer->ticket) return;
+    const Bytes bytes(handed_out(buffer->bytes));
+    reload_window_.append({each, bytes}, bytes);
+  };
+  if (pass.layout != nullptr && !pass.diverged) {
+    for (const int id : pass.layout->reload_order)
+      queue(pass.buffers[static_cast<std::size_t>(id)]);
+  } else {
+    // Nobody knows the order yet; the last saved is mostly the first wanted.
+    std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
+  }
+}
+
+void SessionCore::take_from_window(const BufferRef& buffer) {
+  (void)out_window_.take([&](const WeakBuffer& other) {
+    return !other.owner_before(buffer) && !buffer.owner_before(other);
+  });
+  buffer->in_window = false;
+}
+
+void SessionCore::queue_next_pass() {
+  const std::optional<PassKey> next = next_backward();
+  if (!next) return;
+  for (const auto& pass : passes_) {
+    if (pass->key == *next && !pass->backward_begun) queue_reloads(*pass);
+  }
+}
+
+void SessionCore::bring_back(SavedBuffer& buffer) {
+  if (!buffer.on_device() && buffer.shard != nullptr) {
+    bring_whole(buffer);
+  } else if (!buffer.on_device()) {
+    if (!adopt_if_alive(buffer)) {
+      ++step_.late_reloads;
+      start_reload(buffer);
+    }
+  } else if (buffer.ticket && !buffer.reloading && !buffer.ready) {
+    ++step_.used_in_place;
+    buffer.ready = true;
+    // Others still hold it, so moving it frees nothing.
+    if (buffer.pass->record != nullptr && buffer.storage.use_count() > 1) {
+      buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
+    }
+  }
+  if (buffer.reloading && !buffer.ready) {
+    Stream& stream = device_->current_stream();
+    clock_.works();
+    waits_.time(WaitCause::kReload, stream, [&] {
+      engine_->ready(buffer.ticket, stream);
+      device_->catch_up(stream);
+    });
+    buffer.ready = true;
+  }
+}
+
+bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
+  const auto alive = buffer.original.lock();
+  if (!alive || alive->nbytes() != buffer.bytes) return false;
+  buffer.storage = c10::Storage(alive);
+  hold(buffer.bytes);
+  ++step_.used_in_place;
+  buffer.ready = true;
+  if (buffer.pass->record != nullptr)
+    buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
+  return true;
+}
+
+std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass) {
+  if (pass.layout == nullptr || pass.diverged || pass.layout->backward_allowance.empty()) {
+    return reload_window_.next();
+  }
+  const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
+  // A graph that is kept for a second backward asks more often than was recorded.
+  const std::size_t allowance =
+      allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
+  const Bytes room(allowance - std::min(allowance, on_device_));
+  return plan_->most_ahead ? reload_window_.next_of(room) : reload_window_.next_within(room);
+}
+
+void SessionCore::reload_ahead(const Pass& pass) {
+  bool any = false;
+  const auto start_all = [&] {
+    while (const std::optional<ReloadItem> next = next_reload(pass)) {
+      const BufferRef buffer = next->buffer.lock();
+      if (buffer == nullptr || buffer->on_device() || adopt_if_alive(*buffer)) {
+        reload_window_.finished(next->bytes);
+        continue;
+      }
+      buffer->ahead = true;
+      start_reload(*buffer);
+      any = true;
+    }
+  };
+  start_all();
+  if (reload_window_.waiting() == 0) {
+    queue_next_pass();
+    start_all();
+  }
+  if (any) engine_->flush();
+}
+
+void SessionCore::start_reload(SavedBuffer& buffer) {
+  buffer.storage = device_->allocate(buffer.bytes, *buffer.stream);
+  hold(buffer.bytes);
+  auto* const data = static_cast<std::byte*>(buffer.storage.mutable_data());
+  engine_->reload(buffer.ticket, {data, buffer.bytes}, *buffer.stream);
+  buffer.reloading = true;
+  step_.bytes_back += Bytes(buffer.bytes);
+}
+
+void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (id >= 0) note_gone(*buffer->pass, id);
+  drop_locked(std::move(buffer));
+}
+
+void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept {
+  const AtWork at_work(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    note_gone(*pass, id);
+  }
+  tensor.reset();
+}
+
+void SessionCore::drop_locked(BufferRef buffer) {
+  if (buffer == nullptr || buffer.use_count() > 1) return;
+  if (buffer->in_window) take_from_window(buffer);
+  if (buffer->ahead) reload_window_.finished(Bytes(handed_out(buffer->bytes)));
+  if (!buffer->anchor) saved_ -= buffer->bytes;
+  staying_ -= buffer->staying;
+  if (buffer->shard != nullptr) leave_shard(*buffer);
+  if (buffer->on_device()) let_go(buffer->bytes);
+  if (buffer->ticket) {
+    const auto end = [&] {
+      buffer->ticket = Ticket();
+      device_->catch_up(*buffer->stream);
+    };
+    if (buffer->ticket.released() || buffer->ticket.reloading()) {
+      end();
+    } else {
+      clock_.works();
+      waits_.time(WaitCause::kInPlace, *buffer->stream, end);
+    }
+  }
+  if (buffer->value >= 0) leave_book(*buffer);
+  mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
+}
+
+}  // namespace spillway

@@ -1,0 +1,422 @@
+#include "torch/execute/session_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "spillway/memory/host_system.hpp"
+#include "torch/hooks/scope_recording.hpp"
+#include "torch/replay/collective_results.hpp"
+
+namespace spillway {
+namespace {
+
+/// A tensor that stays on the device in its own storage.
+class KeptTensor final : public SavedTensor {
+ public:
+  explicit KeptTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)) {
+    if (is_plain(tensor)) window_.emplace(tensor);
+  }
+  /// `id`: in a step that is timed, else -1. `held`: by the caller; its unpacks were recorded.
+  KeptTensor(const at::Tensor& tensor, std::shared_ptr<SessionCore> core,
+             std::shared_ptr<Pass> pass, int id, bool held)
+      : KeptTensor(tensor) {
+    core_ = std::move(core);
+    pass_ = std::move(pass);
+    id_ = id;
+    held_ = held;
+  }
+  ~KeptTensor() override {
+    if (id_ >= 0) core_->drop_kept(pass_, id_, std::move(tensor_));
+  }
+
+  [[nodiscard]] at::Tensor unpack() override {
+    if (window_) window_->require_unmodified();
+    if (held_) core_->unpack_held(*pass_, id_);
+    return tensor_;
+  }
+
+ private:
+  at::Tensor tensor_;
+  std::optional<TensorWindow> window_;
+  std::shared_ptr<SessionCore> core_;
+  std::shared_ptr<Pass> pass_;
+  int id_ = -1;
+  bool held_ = false;
+};
+
+/// A tensor whose buffer the session has in its hands.
+class ManagedTensor final : public SavedTensor {
+ public:
+  ManagedTensor(std::shared_ptr<SessionCore> core, std::shared_ptr<SavedBuffer> buffer, int id,
+                const at::Tensor& tensor)
+      : core_(std::move(core)), buffer_(std::move(buffer)), id_(id), window_(tensor) {}
+  ~ManagedTensor() override { core_->drop(std::move(buffer_), id_); }
+
+  [[nodiscard]] at::Tensor unpack() override { return core_->unpack(*buffer_, window_); }
+
+ private:
+  std::shared_ptr<SessionCore> core_;
+  std::shared_ptr<SavedBuffer> buffer_;
+  int id_;
+  TensorWindow window_;
+};
+
+Limits limits_of(const SessionOptions& options) {
+  return options.plan ? options.plan->limits : options.rules.limits;
+}
+
+}  // namespace
+
+SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
+    : options_(std::move(options)),
+      device_(std::move(device)),
+      recorder_(*this),
+      out_window_(limits_of(options_).in_flight.value_or(options_.in_flight.value_or(kWindow))),
+      reload_window_(limits_of(options_).ahead.value_or(options_.ahead.value_or(kWindow))),
+      sharding_(out_window_.limit()),
+      waits_(*device_, options_.time_waits_every),
+      clock_(*device_),
+      watch_(device_->granularity()),
+      step_time_(*device_) {
+  const Limits limits = limits_of(options_);
+  if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
+  const Bytes host =
+      limits.host.value_or(std::min(options_.host, Bytes(available_host_memory().count() / 2)));
+  slab_ = std::make_unique<Slab>(device_->device(),
+                                 SlabOptions{.capacity = host, .prepare = options_.prepare});
+  host_tier_ = std::make_unique<HostTier>(*slab_);
+  limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
+  tier_ = std::make_unique<CountingTier>(*limited_tier_);
+  engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
+  if (options_.fuse_replays) chains_ = device_->make_chain_runner();
+  if (options_.plan) use_plan(*options_.plan);
+}
+
+SessionCore::~SessionCore() = default;
+
+std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
+  const AtWork at_work(*this);
+  std::unique_lock lock(mutex_);
+  const FixedReason fixed = fixed_reason(tensor);
+  const bool movable = fixed == FixedReason::kNone;
+  Pass& pass = current_pass();
+  const std::shared_ptr<Pass> pass_ref = passes_.back();
+  if (pass.next_site == 0) note_first_save(pass);
+  const std::size_t place = pass.next_site++;
+  pass.calls_since_save.clear();
+  const bool plain = movable || is_plain(tensor);
+  const ValueId value = pass.book != nullptr && plain ? pass.book->saved(tensor) : -1;
+  if (!movable && value >= 0) pass.book->value(value).kept = true;
+
+  int id = -1;
+  ActionKind action = ActionKind::kKeep;
+  if (recording_) {
+    id = pass.record->save(tensor, fixed, value, running_operator());
+    action = ActionKind::kOffload;
+  } else if (const ChunkLayout* const layout = pass.layout.get();
+             layout != nullptr && !pass.diverged) {
+    const bool known = place < layout->sites.size() &&
+                       layout->sites[place].dtype == tensor.scalar_type() &&
+                       layout->sites[place].dimensions == static_cast<std::size_t>(tensor.dim());
+    if (known) {
+      id = layout->sites[place].buffer;
+      action = layout->action[static_cast<std::size_t>(id)];
+    } else {
+      diverge(pass);
+    }
+  }
+  const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
+  if (pass.moments != nullptr) note_save(pass, static_cast<int>(place));
+  const bool held =
+      id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)];
+  if (!movable || held) {
+    if (movable && value >= 0) pass.book->value(value).kept = true;
+    if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
+    if (timed) note_site(pass_ref, id, tensor, nullptr);
+    release_to_allowance(pass, place);
+    // To detach a tensor of a Python class runs Python code, which may save and free tensors.
+    lock.unlock();
+    if (!timed && !held) return std::make_unique<KeptTensor>(tensor);
+    return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, timed ? id : -1,
+                                        held);
+  }
+  BufferRef buffer = saved_before(pass, tensor, value);
+  if (buffer == nullptr) buffer = find_or_add(tensor, id, action);
+  if (timed) note_site(pass_ref, id, tensor, buffer);
+  if (value >= 0 && buffer->value < 0) attach(buffer, value);
+  settle_awaited();
+  release_to_allowance(pass, place);
+  return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
+}
+
+void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
+  if (pass.layout == nullptr) return;
+  const std::size_t now = handed_out(bytes);
+  const std::size_t recorded = handed_out(pass.layout->bytes[static_cast<std::size_t>(id)]);
+  pass.growth += now - std::min(now, recorded);
+}
+
+void SessionCore::note_first_save(Pass& pass) {
+  if (pass.record != nullptr) pass.record->first_save(pass.next_call);
+  if (pass.layout == nullptr) return;
+  // Calls before the first save may be the caller's own, and their number another one.
+  pass.call_shift = pass.next_call - pass.layout->calls_before_first_save;
+  if (pass.book == nullptr || pass.layout->anchors.empty()) return;
+  pass.next_site = 1;
+  for (CallId id = 0; id < pass.book->calls(); ++id) {
+    const Call& call = pass.book->call(id);
+    if (call.pass != pass.number || !call.ended) continue;
+    make_anchors(call);
+    if (waits_for_results(*call.traits)) offload_arrived(call);
+  }
+  pass.next_site = 0;
+}
+
+FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
+  if (!is_plain(tensor)) return FixedReason::kUnsupportedLayout;
+  if (tensor.device() != device_->torch_device()) return FixedReason::kOtherDevice;
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (const auto found = fixed_.find(storage); found != fixed_.end()) return found->second.reason;
+  if (Bytes(storage->nbytes()) < options_.small) return FixedReason::kSmall;
+  return FixedReason::kNone;
+}
+
+Pass& SessionCore::current_pass() {
+  // A forward that follows a backward is the next micro-batch, unless the caller counts them.
+  if (passes_.empty() || (!explicit_passes_ && passes_.back()->backward_begun)) {
+    begin_pass({0, static_cast<int>(passes_.size())});
+  }
+  return *passes_.back();
+}
+
+void SessionCore::begin_explicit_pass(PassKey key) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  explicit_passes_ = true;
+  begin_pass(key);
+}
+
+void SessionCore::begin_pass(PassKey key) {
+  close_forward();
+  copy_what_stayed();  // Another forward comes first.
+  backward_announced_ = false;
+  auto pass = std::make_shared<Pass>();
+  pass->key = key;
+  pass->number = static_cast<int>(passes_.size());
+  follow(*pass, false);
+  pass->book = book_;
+  if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
+  if (recording_) {
+    pass->record = std::make_unique<PassRecord>();
+  } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
+    pass->layout = found->second;
+    pass->buffers.resize(pass->layout->action.size());
+    pass->tail = expected_tail(key);
+  } else if (plan_ != nullptr && !idle_chunks_.contains(key.chunk)) {
+    not_recorded();
+  }
+  order_.emplace_back(pass, false);
+  open_for_shards(pass);
+  passes_.push_back(std::move(pass));
+}
+
+void SessionCore::not_recorded() {
+  record_next_ = true;
+  count_fallback("a chunk that was not recorded");
+}
+
+void SessionCore::diverge(Pass& pass) {
+  pass.diverged = true;
+  stop_sharding(pass);
+  record_next_ = true;
+  count_fallback("the pass saved something else than what was recorded");
+}
+
+SessionCore::BufferRef SessionCore::saved_before(const Pass& pass, const at::Tensor& tensor,
+                                                 ValueId value) {
+  if (value < 0) return nullptr;
+  BufferRef buffer = pass.book->value(value).buffer.lock();
+  if (buffer == nullptr || buffer->anchor || buffer->pass.get() != &pass) return nullptr;
+  const bool same =
+      buffer->original.is(tensor.storage().unsafeGetStorageImpl()) &&
+      buffer->version == tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  return same ? buffer : nullptr;
+}
+
+SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id,
+                                                ActionKind action) {
+  Pass& pass = *passes_.back();
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  const std::uint32_t version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  const auto fits = [&](const BufferRef& buffer) {
+    return buffer != nullptr && buffer->original.is(storage) && buffer->version == version;
+  };
+  if (id >= 0) {
+    if (pass.buffers.size() <= static_cast<std::size_t>(id)) {
+      pass.buffers.resize(static_cast<std::size_t>(id) + 1);
+    }
+    if (BufferRef known = pass.buffers[static_cast<std::size_t>(id)].lock(); fits(known)) {
+      return known;
+    }
+  } else {
+    for (const WeakBuffer& each : pass.extra) {
+      if (BufferRef known = each.lock(); fits(known)) return known;
+    }
+  }
+  BufferRef buffer =
+      new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
+  if (id >= 0) note_growth(pass, id, buffer->bytes);
+  saved_ += buffer->bytes;
+  step_.saved_peak = std::max(step_.saved_peak, saved_);
+  if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);
+  buffer->prove = action == ActionKind::kRecompute && proving_;
+  buffer->awaited = action == ActionKind::kRecompute;
+  buffer->action = buffer->prove ? ActionKind::kOffload : action;
+  if (buffer->awaited) awaited_.push_back(buffer);
+  if (start_shard(buffer)) return buffer;
+  if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+  return buffer;
+}
+
+void SessionCore::set_staying(SavedBuffer& buffer, std::size_t bytes) {
+  staying_ = staying_ - buffer.staying + bytes;
+  buffer.staying = bytes;
+  step_.staying_peak = std::max(step_.staying_peak, staying_);
+}
+
+SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage storage,
+                                               const c10::VariableVersion& counter) {
+  auto buffer = std::make_shared<SavedBuffer>();
+  buffer->pass = passes_[static_cast<std::size_t>(pass.number)];
+  buffer->id = id;
+  buffer->bytes = storage.nbytes();
+  buffer->version = counter.current_version();
+  buffer->counter = counter;
+  buffer->original = StoragePin(storage.unsafeGetStorageImpl());
+  buffer->storage = std::move(storage);
+  buffer->stream = &device_->current_stream();
+  hold(buffer->bytes);
+  if (id >= 0) {
+    pass.buffers[static_cast<std::size_t>(id)] = buffer;
+  } else {
+    pass.extra.push_back(buffer);
+  }
+  return buffer;
+}
+
+void SessionCore::start_offload(const BufferRef& buffer) {
+  if (!may_stay(*buffer) && !copy_out(*buffer)) return;
+  buffer->in_window = true;
+  out_window_.push(buffer, Bytes(buffer->bytes));
+  if (!has_allowance(*buffer->pass)) release_overdue();
+}
+
+bool SessionCore::has_allowance(const Pass& pass) {
+  return pass.layout != nullptr && !pass.diverged && !pass.layout->forward_allowance.empty();
+}
+
+bool SessionCore::may_stay(SavedBuffer& buffer) {
+  Pass& pass = *buffer.pass;
+  buffer.number = pass.offloads++;
+  buffer.before = pass.offloaded;
+  pass.offloaded += buffer.bytes;
+  // With other sizes than in the last step nobody knows where the tail begins.
+  if (buffer.number == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+  return buffer.number >= pass.tail.first;
+}
+
+bool SessionCore::copy_out(SavedBuffer& buffer) {
+  const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
+  std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
+  if (!ticket) {
+    note_no_room(buffer.bytes);
+    return false;
+  }
+  buffer.ticket = std::move(*ticket);
+  step_.bytes_out += Bytes(buffer.bytes);
+  if (tracing_ != nullptr) tracing_->copied_out(*buffer.pass, buffer.id, buffer.ticket.id());
+  return true;
+}
+
+void SessionCore::copy_what_stayed() {
+  out_window_.for_each([this](const WeakBuffer& each) {
+    if (const BufferRef buffer = each.lock(); buffer != nullptr && !buffer->ticket) {
+      (void)copy_out(*buffer);
+    }
+  });
+}
+
+void SessionCore::note_no_room(std::size_t bytes) {
+  const std::string problem = slab_->problem();
+  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be had");
+  if (std::exchange(warned_no_room_, true)) return;
+  const std::string what =
+      problem.empty()
+          ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
+                " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
+          : problem;
+  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(bytes)),
+             ", which stays on the device: ", what,
+             ". The session goes on; its report counts such buffers. Said once a session.");
+}
+
+void SessionCore::release_overdue() {
+  while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
+    release_popped(due->lock());
+  }
+}
+
+void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
+  if (!has_allowance(pass) || site >= pass.layout->forward_allowance.size()) return;
+  const std::size_t allowed = allowed_in(pass, pass.layout->forward_allowance[site]);
+  while (on_device_ > allowed) {
+    const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
+    if (!oldest) return make_room(pass, allowed);
+    release_popped(oldest->lock());
+  }
+  if (plan_->most_leaving) release_overdue();
+}
+
+void SessionCore::release_popped(const BufferRef& buffer) {
+  if (buffer == nullptr) return;
+  buffer->in_window = false;
+  if (!buffer->ticket) {
+    // The tail is larger than in the last step, so less of it can stay.
+    buffer->pass->tail = {};
+    const bool copied = copy_out(*buffer);
+    copy_what_stayed();
+    if (!copied) return;
+  }
+  release(*buffer);
+}
+
+void SessionCore::release(SavedBuffer& buffer) {
+  clock_.works();
+  waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
+    engine_->release(buffer.ticket, *buffer.stream);
+    device_->catch_up(*buffer.stream);
+  });
+  mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
+  let_go(buffer.bytes);
+  if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);
+}
+
+std::size_t SessionCore::handed_out(std::size_t bytes) const {
+  const std::size_t step = std::max<std::size_t>(device_->granularity().count(), 1);
+  return (bytes + step - 1) / step * step;
+}
+
+void SessionCore::hold(std::size_t bytes) {
+  on_device_ += handed_out(bytes);
+  step_.on_device_peak = std::max(step_.on_device_peak, on_device_);
+}
+
+void SessionCore::register_fixed(const at::Tensor& tensor, FixedReason reason) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const std::lock_guard lock(mutex_);
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  fixed_.insert_or_assign(storage, Fixed{reason, StoragePin(storage)});
+}
+
+}  // namespace spillway

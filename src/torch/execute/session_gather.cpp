@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+#include "torch/execute/session_core.hpp"
+#include "torch/graph/storage_copy.hpp"
+
+namespace spillway {
+
+// All ranks gather in one order: when a gather begins follows from the plan, from the order of
+// passes and from what backward asks for, never from what else a rank has on its device.
+
+void SessionCore::bring_whole(SavedBuffer& buffer) {
+  Pass& pass = *buffer.pass;
+  const std::shared_ptr<ShardedBuffer> shard = buffer.shard;
+  close_forward();
+  const auto found = std::find(pass.shards.begin(), pass.shards.end(), shard);
+  const auto place = static_cast<std::size_t>(found - pass.shards.begin());
+  if (pass.gathers_begun <= place) ++step_.shard.late_gathers;
+  while (pass.gathers_begun <= place) begin_gather(pass);
+  pass.gathers_wanted = std::max(pass.gathers_wanted, place + 1);
+  begin_due_gathers(pass, buffer.id);
+  gather_ahead(pass);
+  end_gather(*shard);
+  buffer.storage = std::exchange(shard->whole, c10::Storage());
+  buffer.ready = true;
+}
+
+void SessionCore::gather_ahead(Pass& pass) {
+  std::size_t ahead = 0;
+  const auto begin_some = [&](Pass& of) {
+    for (std::size_t i = of.gathers_wanted; i < of.gathers_begun; ++i) ahead += of.shards[i]->bytes;
+    while (of.gathers_begun < of.shards.size()) {
+      const std::size_t bytes = of.shards[of.gathers_begun]->bytes;
+      if (ahead + bytes > sharding_.ahead) return false;
+      close_forward();
+      begin_gather(of);
+      ahead += bytes;
+    }
+    return true;
+  };
+  if (!begin_some(pass)) return;
+  if (Pass* const next = next_to_gather()) (void)begin_some(*next);
+}
+
+Pass* SessionCore::next_to_gather() const {
+  const std::optional<PassKey> next = next_backward();
+  if (!next) return nullptr;
+  for (const auto& pass : passes_) {
+    if (pass->key == *next && !pass->backward_begun && pass != sharding_.open) return pass.get();
+  }
+  return nullptr;
+}
+
+void SessionCore::begin_first_gather(Pass& pass) {
+  if (pass.gathers_begun > 0 || pass.shards.empty()) return;
+  close_forward();
+  begin_gather(pass);
+}
+
+void SessionCore::begin_due_gathers(Pass& pass, int id) {
+  if (id < 0 || pass.shards.empty()) return;
+  const GatherOrder& order = pass.layout->gathers;
+  const int due = order.due[static_cast<std::size_t>(id)];
+  if (due == 0) return;
+  while (pass.gathers_begun < pass.shards.size()) {
+    const auto next = static_cast<std::size_t>(pass.shards[pass.gathers_begun]->id);
+    if (order.place[next] > due) break;
+    close_forward();
+    begin_gather(pass);
+  }
+  if (static_cast<std::size_t>(due) <= order.place.size()) return;
+  if (Pass* const next = next_to_gather()) begin_first_gather(*next);
+}
+
+void SessionCore::begin_gather(Pass& pass) {
+  ShardedBuffer& shard = *pass.shards[pass.gathers_begun++];
+  const auto ranks = static_cast<std::size_t>(shard.group->size());
+  shard.whole = device_->allocate(shard.part_bytes * ranks, *shard.stream);
+  hold(shard.bytes);
+  const bool away = shard.ticket && !shard.in_window;
+  if (away) {
+    shard.part = device_->allocate(shard.part_bytes, *shard.stream);
+    hold(shard.part_bytes);
+    auto* const data = static_cast<std::byte*>(shard.part.mutable_data());
+    engine_->reload(shard.ticket, {data, shard.part_bytes}, *shard.stream);
+    engine_->flush();
+    step_.bytes_back += Bytes(shard.part_bytes);
+  }
+  // Compute goes on while the part comes back.
+  device_->beside(*shard.stream, [&](Stream& side) {
+    if (away) {
+      engine_->ready(shard.ticket, side);
+      device_->catch_up(side);
+    }
+    shard.begun = mark_if_traced();
+    const CallRecorder::Pause pause;
+    const at::NoGradGuard no_gradients;
+    shard.gather = shard.group->gather(bytes_of(shard.whole), bytes_of(shard.part));
+  });
+  shard.state = ShardState::kGathering;
+  ++step_.shard.gathers;
+  const BufferRef buffer = shard.buffer.lock();
+  if (buffer == nullptr || buffer->shard.get() != &shard) abandon_gather(shard);
+}
+
+void SessionCore::end_gather(ShardedBuffer& shard) {
+  Stream& stream = device_->current_stream();
+  clock_.works();
+  waits_.time(WaitCause::kGather, stream, [&] {
+    const CallRecorder::Pause pause;
+    shard.gather->wait();
+  });
+  trace_gather(shard);
+  shard.gather.reset();
+  shard.whole.set_nbytes(shard.bytes);  // Without what fills up the last parts.
+  shard.state = ShardState::kWhole;
+  free_part(shard);
+}
+
+void SessionCore::trace_gather(ShardedBuffer& shard) {
+  std::optional<TimeMark> begun = std::exchange(shard.begun, std::nullopt);
+  std::optional<TimeMark> end = begun ? mark_if_traced() : std::nullopt;
+  if (!end || tracing_ == nullptr) return;
+  tracing_->gathered(shard.pass, shard.id, shard.bytes, std::move(*begun), std::move(*end));
+}
+
+void SessionCore::abandon_gather(ShardedBuffer& shard) noexcept {
+  try {
+    end_gather(shard);
+  } catch (const std::exception& error) {
+    lose_shard_group(error);
+  }
+  mutex_.free_outside(std::exchange(shard.whole, c10::Storage()));
+  let_go(shard.bytes);
+}
+
+void SessionCore::free_part(ShardedBuffer& shard) {
+  if (shard.in_window) {
+    (void)sharding_.window.take([&](const auto& each) { return each.get() == &shard; });
+    shard.in_window = false;
+  }
+  if (shard.ticket) {
+    shard.ticket = Ticket();
+    device_->catch_up(*shard.stream);
+  }
+  if (!shard.part) return;
+  mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
+  let_go(shard.part_bytes);
+}
+
+void SessionCore::leave_shard(SavedBuffer& buffer) {
+  const std::shared_ptr<ShardedBuffer> shard = std::exchange(buffer.shard, nullptr);
+  switch (shard->state) {
+    case ShardState::kAsked:
+    case ShardState::kWhole:
+      return;
+    case ShardState::kGathering:
+      return abandon_gather(*shard);
+    case ShardState::kInParts:
+      // Until the step ends another rank may ask for it.
+      if (buffer.pass->over) free_part(*shard);
+      return;
+  }
+}
+
+void SessionCore::end_sharding() noexcept {
+  try {
+    close_forward();
+    if (sharding_.proving) finish_shard_proof();
+    if (sharding_.comparing) finish_comparison();
+  } catch (const std::exception& error) {
+    lose_shard_group(error);
+  }
+  sharding_.on = false;
+  sharding_.proving = false;
+  sharding_.comparing = false;
+  sharding_.digests.clear();
+  for (const auto& pass : passes_) {
+    for (const auto& shard : pass->shards) {
+      if (shard->state == ShardState::kInParts && shard->buffer.expired()) free_part(*shard);
+    }
+  }
+}
+
+void SessionCore::lose_shard_group(const std::exception& error) {
+  count_fallback(std::string("the shard group failed: ") + error.what());
+  sharding_.open = nullptr;
+}
+
+}  // namespace spillway

@@ -1,0 +1,50 @@
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+
+SessionCore::AtWork::AtWork(SessionCore& core) noexcept {
+  if (!core.clock_.running()) return;
+  core_ = &core;
+  const std::lock_guard lock(core.mutex_);
+  core.clock_.pause();
+  core.watch_.find_let_go(core.mutex_);
+}
+
+SessionCore::AtWork::~AtWork() {
+  if (core_ == nullptr) return;
+  const std::lock_guard lock(core_->mutex_);
+  core_->clock_.resume();
+}
+
+void SessionCore::stand_aside(const std::function<void()>& wait) {
+  const AtWork at_work(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    clock_.works();  // The device may wait, too.
+  }
+  wait();
+}
+
+void SessionCore::note_save(Pass& pass, int site) {
+  if (pass.backward_begun) pass.moments->in_order = false;
+  clock_.moment(pass.moments, MomentKind::kSave, site);
+}
+
+void SessionCore::note_site(const std::shared_ptr<Pass>& pass, int id, const at::Tensor& tensor,
+                            const BufferRef& buffer) {
+  if (pass->moments->saved(id) && recording_) watch_.add(pass, id, tensor.storage(), buffer);
+}
+
+void SessionCore::note_call(Pass& pass, MomentKind kind, int call) {
+  // What a caller computes when the backward of his last pass has begun belongs to no forward.
+  const bool forward = !pass.backward_begun && !backward_announced_;
+  if (pass.moments != nullptr && forward) clock_.moment(pass.moments, kind, call);
+}
+
+void SessionCore::note_gone(Pass& pass, int id) {
+  if (pass.moments == nullptr || !clock_.running() || !pass.moments->gone(id)) return;
+  clock_.moment(pass.moments, MomentKind::kDrop, id);
+  if (recording_) watch_.remove(pass, id, mutex_);
+}
+
+}  // namespace spillway

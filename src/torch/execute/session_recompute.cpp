@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <utility>
+
+#include "spillway/torch/scope.hpp"
+#include "spillway/trace/names.hpp"
+#include "torch/execute/recipe.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/graph/storage_copy.hpp"
+#include "torch/replay/collective_results.hpp"
+
+namespace spillway {
+
+const std::string& SessionCore::running_operator() const {
+  static const std::string kNone;
+  return running_calls_.empty() ? kNone : book_->call(running_calls_.back()).traits->name;
+}
+
+int SessionCore::call_begins(const OperatorTraits& traits,
+                             c10::ArrayRef<const c10::IValue> inputs) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return -1;
+  Pass& pass = current_pass();
+  const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
+  count_call(pass, book_->call(id));
+  if (traits.writes_any) keep_before_write(book_->call(id));
+  running_calls_.push_back(id);
+  const bool forward = !pass.backward_begun && !backward_announced_;
+  if (recording_) places_.push_back({Scope::current(), forward});
+  if (tracing_ != nullptr) {
+    tracing_->call_begins(pass, book_->call(id).number, name_in(Scope::current(), traits.name));
+  }
+  note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
+  return id;
+}
+
+void SessionCore::count_call(Pass& pass, Call& call) const {
+  const bool inside =
+      std::any_of(call.tensors.begin(), call.tensors.end(), [&](const TensorArgument& argument) {
+        const CallId maker = book_->value(argument.value).maker;
+        return maker >= 0 && book_->call(maker).pass == pass.number;
+      });
+  std::vector<CallCount>& counts = pass.calls_since_save;
+  auto found = std::find_if(counts.begin(), counts.end(),
+                            [&](const CallCount& each) { return each.traits == call.traits; });
+  if (found == counts.end()) found = counts.insert(counts.end(), {call.traits, 0, 0});
+  call.saves = static_cast<int>(pass.next_site);
+  call.ordinal = inside ? found->inside++ : -++found->outside;
+}
+
+void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
+  const AtWork at_work(*this);
+  const std::lock_guard lock(mutex_);
+  if (!in_step_) return;
+  note_call(*passes_[static_cast<std::size_t>(book_->call(call).pass)], MomentKind::kCallEnds,
+            book_->call(call).number);
+  while (!running_calls_.empty() && running_calls_.back() >= call) running_calls_.pop_back();
+  book_->end(call, outputs);
+  const Call& ended = book_->call(call);
+  if (ended.traits->writes_any) keep_if_changed(ended);
+  make_anchors(ended);
+  if (waits_for_results(*ended.traits)) offload_arrived(ended);
+  settle_awaited();
+}
+
+void SessionCore::keep_before_write(const Call& call) {
+  for (const TensorArgument& argument : call.tensors) {
+    Value& value = book_->value(argument.value);
+    if (!argument.written || value.holders == 0 || value.copied) continue;
+    const auto alive = value.pin.lock();
+    if (!alive) continue;
+    // Replays start from what it holds now.
+    value.copied = true;
+    mutex_.free_outside(std::exchange(value.held, copy_of(c10::Storage(alive))));
+    drop_locked(std::exchange(value.held_buffer, nullptr));
+  }
+}
+
+void SessionCore::keep_if_changed(const Call& call) {
+  for (const TensorArgument& argument : call.tensors) {
+    const Value& value = book_->value(argument.value);
+    const BufferRef buffer = argument.written ? value.buffer.lock() : nullptr;
+    // If autograd can see the change it will refuse the buffer itself.
+    if (buffer == nullptr || buffer->counter.current_version() != buffer->version) continue;
+    const auto alive = value.pin.lock();
+    if (!alive) continue;
+    count_fallback("a saved buffer was changed behind autograd's back: kept");
+    if (buffer->in_window) {
+      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
+      buffer->in_window = false;
+    }
+    if (!buffer->on_device()) hold(buffer->bytes);
+    buffer->storage = c10::Storage(alive);
+    buffer->ticket = Ticket();
+    buffer->shard.reset();
+    buffer->action = ActionKind::kKeep;
+    buffer->prove = false;
+    buffer->awaited = false;
+    if (buffer->pass->record != nullptr) {
+      buffer->pass->record->fix(buffer->id, FixedReason::kChangedLater);
+    }
+  }
+}
+
+void SessionCore::make_anchors(const Call& call) {
+  Pass& pass = *passes_[static_cast<std::size_t>(call.pass)];
+  if (pass.layout == nullptr || pass.diverged || pass.next_site == 0) return;
+  const std::vector<ChunkLayout::AnchorShape>& anchors = pass.layout->anchors;
+  auto anchor = std::lower_bound(anchors.begin(), anchors.end(), call.saves,
+                                 [](const auto& each, int wanted) { return each.saves < wanted; });
+  for (; anchor != anchors.end() && anchor->saves == call.saves; ++anchor) {
+    // Before the first save only the way to it is sure.
+    const bool same = call.saves == 0 ? anchor->call == call.number - pass.call_shift
+                                      : anchor->ordinal == call.ordinal;
+    if (same && anchor->name == call.traits->name) {
+      make_anchor(pass, call, static_cast<std::size_t>(anchor - anchors.begin()));
+    }
+  }
+}
+
+void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) {
+  const ChunkLayout::AnchorShape& anchor = pass.layout->anchors[number];
+  const auto output = static_cast<std::size_t>(anchor.output);
+  if (output >= call.makes.size()) return;
+  ++pass.anchors_found;
+  const ValueId id = call.makes[output].value;
+  Value& value = book_->value(id);
+  const auto alive = value.pin.lock();
+  if (!alive || !value.unchanged()) {
+    count_fallback("a value to recompute from was gone before it could be held");
+    return;
+  }
+  if (!value.buffer.expired()) return;
+  const auto place = static_cast<int>(pass.layout->second.size() + number);
+  const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
+  buffer->anchor = true;
+  const ResultsThere there =
+      call.traits->collective ? results_of(*call.traits) : ResultsThere::kOnReturn;
+  // What is still on its way stays until it has arrived.
+  buffer->action = there == ResultsThere::kOnReturn ? anchor.action : ActionKind::kKeep;
+  attach(buffer, id);
+  hold_root(id, *pass.book);
+  pass.anchors.push_back(id);
+  if (!call.traits->collective && start_shard(buffer)) return;
+  if (there == ResultsThere::kAfterWait && anchor.action == ActionKind::kOffload) {
+    pass.on_their_way.push_back(buffer);
+  }
+  if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+}
+
+void SessionCore::offload_arrived(const Call& wait) {
+  Pass& pass = *passes_[static_cast<std::size_t>(wait.pass)];
+  if (pass.on_their_way.empty() || wait.tensors.empty()) return;
+  const BufferRef arrived = book_->value(wait.tensors.front().value).buffer.lock();
+  const auto found = std::find_if(pass.on_their_way.begin(), pass.on_their_way.end(),
+                                  [&](const WeakBuffer& each) { return each.lock() == arrived; });
+  if (arrived == nullptr || found == pass.on_their_way.end()) return;
+  pass.on_their_way.erase(found);
+  arrived->action = ActionKind::kOffload;
+  start_offload(arrived);
+}
+
+void SessionCore::attach(const BufferRef& buffer, ValueId id) {
+  Value& value = buffer->pass->book->value(id);
+  buffer->value = id;
+  // An anchor may hold it already; what autograd saved is then held twice, in one storage.
+  value.buffer = buffer;
+  if (value.holders > 0 && !value.copied && is_stored(buffer) && !buffer->awaited) {
+    mutex_.free_outside(std::exchange(value.held, c10::Storage()));
+    drop_locked(std::exchange(value.held_buffer, buffer));
+  }
+}
+
+void SessionCore::settle_awaited() {
+  if (awaited_.empty()) return;
+  const std::vector<WeakBuffer> awaited = std::exchange(awaited_, {});
+  for (const WeakBuffer& each : awaited) {
+    const BufferRef buffer = each.lock();
+    if (buffer == nullptr || !buffer->awaited) continue;
+    const Value& value = buffer->pass->book->value(buffer->value);
+    // Whoever runs now may be making it.
+    const bool being_made = value.maker < 0 && value.unclaimed && !running_calls_.empty();
+    if (being_made) {
+      awaited_.push_back(each);
+    } else {
+      settle(buffer);
+    }
+  }
+}
+
+void SessionCore::settle(const BufferRef& buffer) {
+  buffer->awaited = false;
+  RecipeBook& book = *buffer->pass->book;
+  const Recipe recipe = find_recipe(book, buffer->value);
+  if (!recipe) {
+    const auto id = static_cast<std::size_t>(buffer->id);
+    const ActionKind second = buffer->pass->layout->second[id];
+    count_fallback("not recomputable: " + recipe.problem);
+    if (buffer->prove) {
+      buffer->prove = false;
+      proof_.refuse({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+    } else {
+      buffer->action = second;
+      if (second == ActionKind::kOffload) start_offload(buffer);
+    }
+    return;
+  }
+  buffer->roots = recipe.roots;
+  for (const ValueId root : buffer->roots) hold_root(root, book);
+  if (buffer->prove) {
+    book.value(buffer->value).proved_as = buffer->id;
+    return;
+  }
+  mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
+  let_go(buffer->bytes);
+}
+
+void SessionCore::hold_root(ValueId root, RecipeBook& book) {
+  Value& value = book.value(root);
+  if (value.holders++ > 0) return;
+  value.held_buffer = value.buffer.lock();
+  if (!is_stored(value.held_buffer)) value.held_buffer.reset();
+  if (value.held_buffer == nullptr) value.held = c10::Storage(value.pin.lock());
+}
+
+void SessionCore::let_go_root(ValueId root, RecipeBook& book) {
+  Value& value = book.value(root);
+  if (--value.holders > 0) return;
+  mutex_.free_outside(std::exchange(value.held, c10::Storage()));
+  drop_locked(std::exchange(value.held_buffer, nullptr));
+}
+
+void SessionCore::leave_book(SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  Value& value = book.value(buffer.value);
+  if (value.remade && value.readers_left == 0) {
+    mutex_.free_outside(std::exchange(value.remade, c10::Storage()));
+  }
+  const bool passed_on = buffer.action == ActionKind::kRecompute && buffer.on_device();
+  if (passed_on && value.readers_left > 0 && !value.remade) {
+    value.remade = buffer.storage;  // Later replays read it.
+    book.lingering().push_back(buffer.value);
+  }
+  for (const ValueId root : std::exchange(buffer.roots, {})) let_go_root(root, book);
+}
+
+}  // namespace spillway

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <utility>
+
+#include "torch/execute/recipe.hpp"
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+namespace {
+
+/// Whether a replay may read the value as it is, without making it.
+bool is_there(const Value& value) {
+  if (value.remade || value.holders > 0 || value.fixed || value.maker < 0) return true;
+  const auto buffer = value.buffer.lock();
+  return is_stored(buffer) || (is_remade(buffer) && !buffer->prove && buffer->on_device());
+}
+
+std::string text_of(const std::exception& error) {
+  const auto* const from_torch = dynamic_cast<const c10::Error*>(&error);
+  return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+void SessionCore::expect_replays(Pass& pass) {
+  if (pass.book == nullptr || pass.layout == nullptr) return;
+  RecipeBook& book = *pass.book;
+  for (const WeakBuffer& each : pass.buffers) {
+    const BufferRef buffer = each.lock();
+    if (!is_remade(buffer) || buffer->awaited) continue;
+    Replay::expect(book, calls_to_repeat(book, buffer->value, [&](ValueId id) {
+                     return is_there(book.value(id)) || is_remade(book.value(id).buffer.lock());
+                   }));
+  }
+}
+
+at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) {
+  const std::lock_guard replays(replay_mutex_);
+  std::unique_lock lock(mutex_);
+  if (buffer.prove) return prove(lock, buffer, window);
+  if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
+  reload_ahead(*buffer.pass);
+  return window.on(buffer.storage);
+}
+
+at::Tensor SessionCore::prove(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
+                              const TensorWindow& window) {
+  const Value& value = buffer.pass->book->value(buffer.value);
+  bring_back(buffer);
+  at::Tensor original = window.on(buffer.storage);
+  const Proof::Key key{buffer.pass->key.chunk, buffer.id};
+  std::set<Proof::Key> made_from = proved_on_the_way(buffer);
+  try {
+    if (!value.remade) remake_storage(lock, buffer);
+  } catch (const std::exception& error) {
+    // What was saved is at hand, so nobody need know but the plan.
+    if (!lock.owns_lock()) lock.lock();
+    proof_.refuse(key, text_of(error), std::move(made_from));
+    return original;
+  }
+  reload_ahead(*buffer.pass);
+  const c10::Storage remade = value.remade;
+  lock.unlock();
+  const CallRecorder::Pause pause;
+  proof_.compare(key, original, window.on(remade), std::move(made_from));
+  return original;
+}
+
+std::set<Proof::Key> SessionCore::proved_on_the_way(const SavedBuffer& buffer) const {
+  const RecipeBook& book = *buffer.pass->book;
+  const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
+    const Value& value = book.value(id);
+    return value.holders > 0 || value.fixed || value.maker < 0;
+  });
+  std::set<Proof::Key> found;
+  for (const CallId id : calls) {
+    // Results of one call do not explain each other.
+    if (id == book.value(buffer.value).maker) continue;
+    for (const Made& made : book.call(id).makes) {
+      const int other = book.value(made.value).proved_as;
+      if (other >= 0) found.insert({buffer.pass->key.chunk, other});
+    }
+  }
+  return found;
+}
+
+void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  const Replay::Job job = job_for(buffer);
+  step_.repeated_calls += job.calls.size();
+  clock_.works();
+  const std::optional<TimeMark> begin = mark_if_traced();
+  lock.unlock();
+  const int fused = Replay::run(book, job, chains_.get());
+  Replay::trim(book, job, options_.remade.count());
+  lock.lock();
+  step_.fused_kernels += static_cast<std::uint64_t>(fused);
+  const std::optional<TimeMark> end = mark_if_traced();
+  if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
+  commit(job, book);
+}
+
+Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
+  RecipeBook& book = *buffer.pass->book;
+  Replay::Job job;
+  job.calls =
+      calls_to_repeat(book, buffer.value, [&book](ValueId id) { return is_there(book.value(id)); });
+  job.wanted[buffer.value] = true;
+  std::unordered_map<ValueId, bool> made_here;
+  for (const CallId id : job.calls) {
+    for (const Made& made : book.call(id).makes) {
+      made_here[made.value] = true;
+      const BufferRef other = book.value(made.value).buffer.lock();
+      if (is_remade(other) && (other->prove || !other->on_device())) job.wanted[made.value] = true;
+    }
+  }
+  for (const CallId id : job.calls) {
+    for (const TensorArgument& argument : book.call(id).tensors) {
+      const Value& value = book.value(argument.value);
+      if (made_here.contains(argument.value) || value.remade) continue;
+      if (!job.inputs.contains(argument.value)) job.inputs[argument.value] = storage_of(value);
+    }
+  }
+  return job;
+}
+
+c10::Storage SessionCore::storage_of(const Value& value) {
+  if (value.held) return value.held;
+  BufferRef buffer = value.held_buffer != nullptr ? value.held_buffer : value.buffer.lock();
+  if (is_stored(buffer)) bring_back(*buffer);
+  if (buffer != nullptr && buffer->on_device()) return buffer->storage;
+  auto alive = value.pin.lock();
+  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
+void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
+  for (const auto& [id, wanted] : job.wanted) {
+    Value& value = book.value(id);
+    const BufferRef buffer = value.buffer.lock();
+    if (buffer == nullptr || !value.remade) continue;
+    step_.bytes_remade += Bytes(value.bytes);
+    if (buffer->prove) continue;
+    buffer->storage = std::exchange(value.remade, c10::Storage());
+    buffer->ready = true;
+    hold(buffer->bytes);
+  }
+}
+
+void SessionCore::finish_proof() {
+  std::vector<Proof::Failure> failures;
+  try {
+    failures = proof_.read();
+  } catch (const std::exception& error) {
+    count_fallback(std::string("the proof could not be read: ") + error.what());
+    prove_next_ = true;
+    return;
+  }
+  if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
+    // Whether it was them shows when all is proved again without.
+    chains_.reset();
+    count_fallback("what was proved differs where replays are fused, so they are not any more");
+    prove_next_ = true;
+    return;
+  }
+  auto plan = std::make_shared<Plan>(*plan_);
+  bool changed = false;
+  for (ChunkPlan& chunk : plan->chunks) {
+    for (Decision& decision : chunk.decisions) {
+      if (decision.action.kind != ActionKind::kRecompute) continue;
+      const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& each) {
+        return each.key == Proof::Key{chunk.chunk, decision.buffer};
+      });
+      if (failure == failures.end()) continue;
+      if (!failure->own) {
+        prove_next_ = true;  // What it was made from is kept from now on; it may be right then.
+        continue;
+      }
+      changed = true;
+      decision.action = {decision.second, false, {}};
+      decision.reason += ", but " + failure->reason;
+      demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
+                         failure->reason);
+      count_fallback(failure->reason);
+    }
+  }
+  if (!changed) return;
+  plan_ = std::move(plan);
+  lay_out();
+  fit_windows();
+}
+
+}  // namespace spillway

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/shard.hpp"
+#include "torch/device/gather_speed.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/execute/shard_digest.hpp"
+#include "torch/graph/storage_copy.hpp"
+#include "torch/graph/storage_digest.hpp"
+
+namespace spillway {
+namespace {
+
+/// Whether all ranks sent the same words, and not the two zeros of one that gave up.
+bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
+  const std::size_t count = words.size() / static_cast<std::size_t>(ranks);
+  if (words.empty() || words[0] == 0) return false;
+  for (std::size_t i = count; i < words.size(); ++i) {
+    if (words[i] != words[i % count]) return false;
+  }
+  return true;
+}
+
+/// How far a pass has come: the same on all ranks that do the same.
+std::uint64_t place_of(const Pass& pass) {
+  return word_of({static_cast<std::uint64_t>(pass.number),
+                  static_cast<std::uint64_t>(pass.key.chunk),
+                  static_cast<std::uint64_t>(pass.next_call - pass.call_shift)});
+}
+
+}  // namespace
+
+void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
+  const std::lock_guard lock(mutex_);
+  if (in_step_) throw InvalidArgument("shard_group", "a step is under way; end it first");
+  sharding_.group = std::move(group);
+  sharding_.proved = false;
+  sharding_.speed = 0;
+  if (sharding_.group != nullptr && sharding_.group->size() > 1) {
+    sharding_.speed = gather_speed(*sharding_.group, device_->torch_device());
+  }
+}
+
+void SessionCore::agree_on_sharding(bool proves) {
+  sharding_.on = false;
+  sharding_.proving = false;
+  sharding_.comparing = false;
+  sharding_.digests.clear();
+  const bool planned = !record_next_ && sharding_.digest != 0;
+  if (sharding_.group == nullptr || sharding_.group->size() < 2) {
+    if (planned) note_no_shard_group();
+    return;
+  }
+  const bool compares = record_next_ && options_.budget && options_.rules.plan_shards;
+  const std::uint64_t wants_proof = proves || !sharding_.proved ? 1 : 0;
+  const std::vector<std::uint64_t> words =
+      ask({planned ? sharding_.digest : 0, planned ? wants_proof : 0,
+           reload_window_.limit().count(), compares ? std::uint64_t{1} : 0})
+          ->read();
+  bool same = words[0] != 0;
+  sharding_.ahead = words[2];
+  sharding_.comparing = true;
+  for (std::size_t i = 0; i < words.size(); i += 4) {
+    same = same && words[i] == words[0];
+    sharding_.proving = sharding_.proving || words[i + 1] != 0;
+    sharding_.ahead = std::min(sharding_.ahead, words[i + 2]);
+    sharding_.comparing = sharding_.comparing && words[i + 3] != 0;
+  }
+  if (!same && planned) {
+    count_fallback(
+        "a step was not sharded: a rank of the shard group recorded, or had another plan");
+  }
+  sharding_.proving = sharding_.proving && same;
+  sharding_.on = same && !sharding_.proving;
+}
+
+void SessionCore::note_no_shard_group() {
+  count_fallback("a step was not sharded: there is no shard group of several ranks");
+  if (std::exchange(sharding_.warned, true)) return;
+  TORCH_WARN(
+      "[shard] the plan shards buffers, but there is no group of several ranks to share them: they "
+      "are kept or offloaded whole. Give the session a group (Session::set_shard_group()), or take "
+      "`shard` out of the rules. Said once a session.");
+}
+
+std::unique_ptr<ShardGroup::Words> SessionCore::ask(std::initializer_list<std::uint64_t> words) {
+  const CallRecorder::Pause pause;
+  const at::NoGradGuard no_gradients;
+  return sharding_.group->exchange({words.begin(), words.size()});
+}
+
+void SessionCore::open_for_shards(const std::shared_ptr<Pass>& pass) {
+  if (!sharding_.on || pass->layout == nullptr || pass->layout->shards == 0) return;
+  pass->shards_open = true;
+  sharding_.open = pass;
+}
+
+bool SessionCore::start_shard(const BufferRef& buffer) {
+  Pass& pass = *buffer->pass;
+  const int id = buffer->id;
+  if (id < 0) return false;
+  if (sharding_.comparing && pass.record != nullptr) {
+    const CallRecorder::Pause pause;
+    sharding_.digests.emplace_back(Proof::Key{pass.key.chunk, id}, digest_of(buffer->storage));
+    return false;
+  }
+  if (pass.layout == nullptr || pass.diverged) return false;
+  if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
+  const CallRecorder::Pause pause;
+  if (sharding_.proving) {
+    sharding_.digests.emplace_back(Proof::Key{pass.key.chunk, id}, digest_of(buffer->storage));
+    return false;
+  }
+  const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };
+  const bool again = std::any_of(pass.asked.begin(), pass.asked.end(), is_it) ||
+                     std::any_of(pass.shards.begin(), pass.shards.end(), is_it);
+  if (!pass.shards_open || again || pass.shards_asked == pass.layout->shards) return false;
+
+  const ShardGroup& group = *sharding_.group;
+  auto shard = std::make_shared<ShardedBuffer>();
+  shard->buffer = buffer;
+  shard->group = sharding_.group;
+  shard->id = id;
+  shard->pass = pass.number;
+  shard->bytes = buffer->bytes;
+  shard->part_bytes = part_of(buffer->bytes, group.size());
+  shard->offload = buffer->action == ActionKind::kOffload;
+  shard->stream = buffer->stream;
+  shard->part = device_->allocate(shard->part_bytes, *shard->stream);
+  hold(shard->part_bytes);
+  const std::size_t begin = shard->part_bytes * static_cast<std::size_t>(group.rank());
+  if (begin < buffer->bytes) {
+    const std::size_t size = std::min(shard->part_bytes, buffer->bytes - begin);
+    bytes_of(shard->part, 0, size).copy_(bytes_of(buffer->storage, begin, size));
+  }
+  shard->answer = ask({word_of({place_of(pass), static_cast<std::uint64_t>(id)}), buffer->bytes});
+  if (buffer->staying > 0) set_staying(*buffer, shard->part_bytes);
+  buffer->shard = shard;
+  pass.asked.push_back(std::move(shard));
+  ++pass.shards_asked;
+  // The others have normally answered by the time the next one is cut.
+  answer_shards(pass, 1);
+  return true;
+}
+
+void SessionCore::answer_shards(Pass& pass, std::size_t unanswered) {
+  while (pass.asked.size() > unanswered) {
+    const std::shared_ptr<ShardedBuffer> shard = pass.asked.front();
+    pass.asked.erase(pass.asked.begin());
+    settle_shard(pass, shard);
+  }
+}
+
+void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard) {
+  const CallRecorder::Pause pause;  // Who reads words may run operators.
+  const bool agreed = all_same(shard->answer->read(), sharding_.group->size());
+  shard->answer.reset();
+  BufferRef buffer = shard->buffer.lock();
+  if (buffer != nullptr && buffer->shard != shard) buffer.reset();
+  if (!agreed) {
+    count_fallback("a buffer was not sharded: not every rank of the shard group saved it");
+    free_part(*shard);
+    if (buffer == nullptr) return;
+    buffer->shard.reset();
+    if (buffer->staying > 0) set_staying(*buffer, buffer->bytes);
+    if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+    return;
+  }
+  shard->state = ShardState::kInParts;
+  pass.shards.push_back(shard);
+  ++step_.shard.buffers;
+  step_.shard.bytes += Bytes(shard->bytes);
+  step_.shard.held += Bytes(shard->part_bytes);
+  if (buffer != nullptr) {
+    mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
+    let_go(buffer->bytes);
+  }
+  if (shard->offload) offload_part(pass, shard);
+}
+
+void SessionCore::offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard) {
+  const auto* const data = static_cast<const std::byte*>(shard->part.data());
+  std::optional<Ticket> ticket = engine_->offload({data, shard->part_bytes}, *shard->stream);
+  if (!ticket) return note_no_room(shard->part_bytes);
+  shard->ticket = std::move(*ticket);
+  shard->in_window = true;
+  step_.bytes_out += Bytes(shard->part_bytes);
+  if (tracing_ != nullptr) tracing_->copied_out(pass, shard->id, shard->ticket.id());
+  sharding_.window.push(shard, Bytes(shard->part_bytes));
+  while (const auto due = sharding_.window.pop_overdue()) release_part(**due);
+}
+
+void SessionCore::release_part(ShardedBuffer& shard) {
+  shard.in_window = false;
+  clock_.works();
+  waits_.time(WaitCause::kRelease, *shard.stream, [&] {
+    engine_->release(shard.ticket, *shard.stream);
+    device_->catch_up(*shard.stream);
+  });
+  mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
+  let_go(shard.part_bytes);
+}
+
+void SessionCore::release_parts_of_others(const Pass& pass) {
+  const auto other = [&](const auto& each) { return each->pass != pass.number; };
+  while (const auto found = sharding_.window.take(other)) release_part(**found);
+}
+
+void SessionCore::stop_sharding(Pass& pass) {
+  if (!std::exchange(pass.shards_open, false)) return;
+  // The others ask as often, and must not wait for this rank.
+  for (; pass.shards_asked < pass.layout->shards; ++pass.shards_asked) (void)ask({0, 0});
+}
+
+void SessionCore::close_forward() {
+  const std::shared_ptr<Pass> pass = std::exchange(sharding_.open, nullptr);
+  if (pass == nullptr) return;
+  const CallRecorder::Pause pause;
+  const std::uint64_t came_to =
+      pass->diverged ? 0 : word_of({place_of(*pass), pass->next_site, pass->shards_asked});
+  stop_sharding(*pass);
+  const std::unique_ptr<ShardGroup::Words> answer = ask({came_to, pass->next_site});
+  answer_shards(*pass, 0);
+  std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
+    return pass->layout->gathers.place[static_cast<std::size_t>(a->id)] <
+           pass->layout->gathers.place[static_cast<std::size_t>(b->id)];
+  });
+  if (all_same(answer->read(), sharding_.group->size())) return;
+  // Its backward may ask for something else on each rank: no gather may depend on that.
+  count_fallback("a pass was not sharded: it was not the same on all ranks of the shard group");
+  while (pass->gathers_begun < pass->shards.size()) {
+    begin_gather(*pass);
+    ++step_.shard.restored;
+  }
+}
+
+}  // namespace spillway

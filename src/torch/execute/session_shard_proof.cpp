@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+
+#include "torch/execute/session_core.hpp"
+#include "torch/execute/shard_digest.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kUnequal = "it is not equal on all ranks of the shard group";
+
+/// Which of the digests are not the same on all ranks; `words` has those of one rank behind those
+/// of another.
+std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>>& digests,
+                             const std::vector<std::uint64_t>& words) {
+  std::set<Proof::Key> found;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t which = i % digests.size();
+    if (words[i] != words[which]) found.insert(digests[which].first);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::set<Proof::Key>> SessionCore::compare_digests() {
+  const CallRecorder::Pause pause;
+  const auto& digests = sharding_.digests;
+  std::uint64_t which = 0;
+  for (const auto& [key, digest] : digests) {
+    which = word_of(
+        {which, static_cast<std::uint64_t>(key.chunk), static_cast<std::uint64_t>(key.buffer)});
+  }
+  const std::vector<std::uint64_t> lists = ask({digests.size(), which})->read();
+  for (std::size_t i = 2; i < lists.size(); ++i) {
+    if (lists[i] == lists[i % 2]) continue;
+    count_fallback("it could not be proved what may be sharded: the ranks saved other buffers");
+    return std::nullopt;
+  }
+  if (digests.empty()) return std::set<Proof::Key>();
+  const at::NoGradGuard no_gradients;
+  std::vector<at::Tensor> numbers;
+  for (const auto& [key, digest] : digests) numbers.push_back(digest);
+  const at::Tensor host = at::stack(numbers).cpu();
+  std::vector<std::uint64_t> mine(digests.size());
+  std::memcpy(mine.data(), host.data_ptr(), host.nbytes());
+  return unequal(digests, sharding_.group->exchange(mine)->read());
+}
+
+void SessionCore::finish_comparison() {
+  const std::optional<std::set<Proof::Key>> refused = compare_digests();
+  if (!refused) return;
+  sharding_.equal.clear();
+  for (const auto& [key, digest] : sharding_.digests) {
+    if (!refused->contains(key)) sharding_.equal.insert(key);
+  }
+}
+
+void SessionCore::finish_shard_proof() {
+  const std::optional<std::set<Proof::Key>> found = compare_digests();
+  if (!found) return;
+  sharding_.proved = true;
+  const std::set<Proof::Key>& refused = *found;
+  if (refused.empty()) return;
+  auto plan = std::make_shared<Plan>(*plan_);
+  const auto refuse = [&](Action& action, std::string& reason, const std::string& name) {
+    action.shard = false;
+    reason += std::string(", but ") + kUnequal;
+    sharding_.refused.push_back(name + ": " + kUnequal);
+    count_fallback(std::string("not sharded: ") + kUnequal);
+  };
+  for (ChunkPlan& chunk : plan->chunks) {
+    for (Decision& each : chunk.decisions) {
+      if (!refused.contains({chunk.chunk, each.buffer})) continue;
+      refuse(each.action, each.reason, each.position.scope + " " + each.position.saver);
+    }
+    for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
+      Anchor& each = chunk.anchors[i];
+      const auto id = static_cast<int>(chunk.decisions.size() + i);
+      if (refused.contains({chunk.chunk, id}))
+        refuse(each.action, each.reason, each.scope + " " + each.name);
+    }
+  }
+  plan_ = std::move(plan);
+  lay_out();
+}
+
+ShardModel SessionCore::shard_model() const {
+  return {.ranks = sharding_.group != nullptr ? sharding_.group->size() : 1,
+          .bytes_per_second = sharding_.speed};
+}
+
+std::optional<ShardTotals> SessionCore::shard_report() const {
+  if (sharding_.group == nullptr && sharding_.digest == 0 && sharding_.refused.empty()) {
+    return std::nullopt;
+  }
+  ShardTotals totals = last_step_.shard;
+  totals.ranks = sharding_.group != nullptr ? sharding_.group->size() : 0;
+  totals.refused = sharding_.refused;
+  return totals;
+}
+
+}  // namespace spillway

@@ -1,0 +1,226 @@
+#include "torch/graph/recipe_book.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+
+#include "spillway/plan/profile.hpp"
+
+namespace spillway {
+namespace {
+
+/// The generator that a random operator draws from: the one it is given, or its device's.
+at::Generator generator_of(c10::ArrayRef<const c10::IValue> inputs) {
+  at::Device device = at::kCPU;
+  bool found = false;
+  for (const c10::IValue& input : inputs) {
+    if (input.isGenerator() && input.toGenerator().defined()) return input.toGenerator();
+    if (found) continue;
+    if (input.isTensor() && input.toTensor().defined()) {
+      device = input.toTensor().device();
+      found = true;
+    } else if (input.isDevice()) {
+      device = input.toDevice();
+      found = true;
+    }
+  }
+  return at::globalContext().defaultGenerator(device);
+}
+
+/// A number that became a tensor on its way; it belongs to nobody else.
+bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
+}
+
+}  // namespace
+
+CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs,
+                         int pass, int number) {
+  const auto id = static_cast<CallId>(calls_.size());
+  Call& call = calls_.emplace_back();
+  call.traits = &traits;
+  call.pass = pass;
+  call.number = number;
+  call.flags = flags_now();
+  call.gradients = at::GradMode::is_enabled();
+  call.no_replay =
+      collectives_ && traits.no_replay == kCollective ? std::string() : traits.no_replay;
+  call.arguments.reserve(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    add_input(call, static_cast<int>(i), inputs[i], i < traits.writes.size() && traits.writes[i]);
+  }
+  if (traits.random) call.random.emplace(generator_of(inputs));
+  return id;
+}
+
+const ComputeFlags* RecipeBook::flags_now() {
+  const ComputeFlags now = ComputeFlags::now();
+  if (flags_.empty() || flags_.back() != now) flags_.push_back(now);
+  return &flags_.back();
+}
+
+void RecipeBook::add_input(Call& call, int position, const c10::IValue& input, bool written) {
+  if (input.isTensor()) {
+    const at::Tensor& tensor = input.toTensor();
+    if (!tensor.defined() || is_number(tensor)) {
+      call.arguments.push_back(input);
+      return;
+    }
+    call.arguments.emplace_back();
+    add_argument(call, position, -1, tensor, written);
+    return;
+  }
+  if (!input.isList()) {
+    call.arguments.push_back(input);
+    return;
+  }
+  // Lists of tensors come as lists of tensors, of optional tensors, or of anything.
+  const c10::ArrayRef<c10::IValue> elements = input.toListRef();
+  bool any = false;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (!elements[i].isTensor() || !elements[i].toTensor().defined()) continue;
+    add_argument(call, position, static_cast<int>(i), elements[i].toTensor(), written);
+    any = true;
+  }
+  if (!any) {
+    call.arguments.push_back(input);
+    return;
+  }
+  c10::impl::GenericList places = input.toList().copy();
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (elements[i].isTensor()) places.set(i, at::Tensor());
+  }
+  call.arguments.emplace_back(std::move(places));
+}
+
+void RecipeBook::add_argument(Call& call, int position, int element, const at::Tensor& tensor,
+                              bool written) {
+  if (!is_plain(tensor)) {
+    call.no_replay = "an argument that is not a plain tensor";
+    return;
+  }
+  TensorArgument argument;
+  argument.position = position;
+  argument.element = element;
+  if (call.traits->uninitialised) {
+    argument.window = TensorWindow(tensor);
+    call.shapes.push_back(std::move(argument));
+    return;
+  }
+  argument.value = saved(tensor);
+  value(argument.value).unclaimed = false;
+  argument.written = written;
+  argument.window = TensorWindow(tensor);
+  if (written && (value(argument.value).maker < 0 || value(argument.value).fixed)) {
+    // Its old content is gone, and a replay must not write into what belongs to others.
+    call.no_replay = "a change of something that came from outside";
+    call.wrote_foreign = true;
+  }
+  // ... nor can what goes on with it in the same call.
+  const CallId maker = value(argument.value).maker;
+  if (written && maker >= 0 && this->call(maker).wrote_foreign) call.wrote_foreign = true;
+  call.tensors.push_back(std::move(argument));
+}
+
+ValueId RecipeBook::find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
+                                std::size_t bytes) {
+  // A tensor with another counter sees the same memory. But if the counter that was known moved on,
+  // somebody wrote whom nobody saw.
+  const auto found = current_.find(pin.address());
+  if (found != current_.end() && value(found->second).unchanged()) return found->second;
+  return overwrite(pin, counter, bytes);
+}
+
+ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion& counter,
+                              std::size_t bytes) {
+  const auto id = static_cast<ValueId>(values_.size());
+  const auto [entry, added] = current_.try_emplace(pin.address(), id);
+  if (!added) value(std::exchange(entry->second, id)).overwritten = true;
+  Value& value = values_.emplace_back();
+  value.pin = pin;
+  value.version = counter.current_version();
+  value.counter = counter;
+  value.bytes = bytes;
+  value.unclaimed = true;
+  value.fixed = is_fixed_(pin.address());
+  return id;
+}
+
+ValueId RecipeBook::saved(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  return find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                     tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+}
+
+void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
+  call(id).ended = true;
+  const auto arguments = static_cast<int>(call(id).tensors.size());
+  for (int place = 0; place < arguments; ++place) {
+    if (call(id).tensors[static_cast<std::size_t>(place)].written) note_write(id, place);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const int place = static_cast<int>(i);
+    if (outputs[i].isTensor()) {
+      made_output(id, place, -1, outputs[i].toTensor());
+    } else if (outputs[i].isTensorList()) {
+      int element = 0;
+      for (const at::Tensor& tensor : outputs[i].toTensorVector()) {
+        made_output(id, place, element++, tensor);
+      }
+    }
+  }
+}
+
+void RecipeBook::note_write(CallId id, int place) {
+  const TensorArgument& argument = call(id).tensors[static_cast<std::size_t>(place)];
+  const StoragePin pin = value(argument.value).pin;
+  // What writes into memory that it is given may make it larger first.
+  const auto alive = pin.lock();
+  const std::size_t bytes = alive ? alive->nbytes() : value(argument.value).bytes;
+  const c10::VariableVersion& counter = argument.window.counter();
+  // A call inside of this one, or another argument on the same storage, may have said so already.
+  const bool noted = current_.at(pin.address()) != argument.value;
+  const ValueId after = noted ? find_or_add(pin, counter, bytes) : overwrite(pin, counter, bytes);
+  if (counter.current_version() != argument.window.version()) {
+    made(id, {-1, place, -1, -1}, after);
+  } else if (!noted) {
+    // Changed without saying so: nobody knows what it holds now, but a collective around this one
+    // that gives it as new.
+    value(after).unclaimed = false;
+    value(after).filled_by = id;
+  }
+}
+
+void RecipeBook::made_output(CallId id, int output, int element, const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_plain(tensor)) return;
+  const c10::Storage& storage = tensor.storage();
+  made(id, {-1, -1, output, element},
+       find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                   tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes()));
+}
+
+void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
+  // Calls inside of this one ended first: the deepest that autograd sees owns what it made. What is
+  // a view of an input is known as well.
+  Value& result = value(result_id);
+  Call& maker = call(id);
+  // Unless that one filled memory which only the call around it knows.
+  const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
+  const bool filled_inside = result.maker < 0 && result.filled_by > id && made.output >= 0 &&
+                             maker.traits->collective && !maker.traits->writes_any;
+  if (!result.unclaimed && !filled_inside && !(inner_cannot && maker.no_replay.empty())) return;
+  if (inner_cannot) {
+    auto& makes = call(result.maker).makes;
+    makes.erase(std::remove_if(makes.begin(), makes.end(),
+                               [&](const Made& each) { return each.value == result_id; }),
+                makes.end());
+  }
+  result.unclaimed = false;
+  result.maker = id;
+  maker.makes.push_back(made);
+  maker.makes.back().value = result_id;
+}
+
+}  // namespace spillway

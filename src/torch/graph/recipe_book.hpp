@@ -1,0 +1,159 @@
+/// How everything in a step was made: the calls of the forward passes, and the values they read and
+/// made; internal.
+///
+/// A value is what one storage holds from one write to the next. Version counters tell of writes
+/// that nobody here saw; they do not tell values apart, for tensors with counters of their own may
+/// share a storage (`x.data`). The book keeps no tensor alive: it knows storages by pins, and holds
+/// a value's memory only while somebody's replay may start from it.
+/// Calls stand in the order in which they ran, so any set of them, in that order, can be repeated.
+///
+/// Threads: under the session's lock, but for what replay.hpp says.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+
+#include "torch/graph/compute_flags.hpp"
+#include "torch/graph/generator_state.hpp"
+#include "torch/graph/storage_pin.hpp"
+#include "torch/graph/tensor_window.hpp"
+#include "torch/hooks/operator_traits.hpp"
+
+namespace spillway {
+
+struct SavedBuffer;
+
+using ValueId = int;
+using CallId = int;
+
+struct Value {
+  StoragePin pin;
+  std::uint32_t version = 0;
+  c10::VariableVersion counter;
+  bool overwritten = false;  // The storage holds another value now.
+  std::size_t bytes = 0;
+  CallId maker = -1;       // -1: it came from outside, or nobody knows who wrote it.
+  bool unclaimed = false;  // Seen when it was saved, by nobody else yet.
+  CallId filled_by = -1;   // A call that wrote it without saying so.
+  bool fixed = false;      // A parameter or a registered buffer.
+  bool kept = false;       // Autograd has it, and no session moves it.
+  std::weak_ptr<SavedBuffer> buffer;
+  int proved_as = -1;  // The id of a buffer that is recomputed beside what was saved.
+
+  // While replays may start from it.
+  int holders = 0;
+  bool copied = false;  // `held` is a copy: the original was changed since.
+  c10::Storage held;
+  std::shared_ptr<SavedBuffer> held_buffer;
+
+  // While replays go on.
+  c10::Storage remade;
+  int readers_left = 0;  // Calls that replays still have to repeat and that read it.
+
+  /// Whether the storage, if somebody still has it, holds this value.
+  [[nodiscard]] bool unchanged() const {
+    return !overwritten && counter.current_version() == version;
+  }
+};
+
+/// A tensor among a call's arguments.
+struct TensorArgument {
+  int position = 0;
+  int element = -1;  // In a list of tensors; -1: the argument itself.
+  ValueId value = -1;
+  bool written = false;
+  TensorWindow window;
+};
+
+/// Where a value comes out of a call.
+struct Made {
+  ValueId value = -1;
+  int argument = -1;  // Changed in place: its place in `tensors`. Else -1, and
+  int output = -1;    // its place in what the call returns, and
+  int element = -1;   // in a list there.
+};
+
+struct Call {
+  const OperatorTraits* traits = nullptr;
+  int pass = 0;    // Number of the pass in its step,
+  int number = 0;  // and of the call in its pass.
+  int saves = 0;   // As in OperatorProfile.
+  int ordinal = 0;
+  bool ended = false;
+  // It changed something whose making nobody saw, or went on with that.
+  bool wrote_foreign = false;
+  std::vector<c10::IValue> arguments;  // Tensors are left out.
+  c10::SmallVector<TensorArgument, 3> tensors;
+  std::vector<TensorArgument> shapes;  // Tensors of which only the shape is read.
+  c10::SmallVector<Made, 2> makes;
+  std::optional<GeneratorState> random;
+  const ComputeFlags* flags = nullptr;
+  bool gradients = true;  // Some operators leave results out where no gradients are wanted.
+  std::string no_replay;  // Why it cannot be repeated; empty if it can.
+  bool counted = false;   // In its inputs' readers_left,
+  bool repeated = false;  // and taken out again.
+};
+
+class RecipeBook {
+ public:
+  /// Whether a storage is a parameter or a registered buffer: never made again, never written by a
+  /// replay.
+  using IsFixed = std::function<bool(const c10::StorageImpl*)>;
+
+  RecipeBook(IsFixed is_fixed, bool collectives_may_be_repeated)
+      : is_fixed_(std::move(is_fixed)), collectives_(collectives_may_be_repeated) {}
+  RecipeBook(const RecipeBook&) = delete;
+  RecipeBook& operator=(const RecipeBook&) = delete;
+
+  /// Notes a call that begins. `inputs` are looked at now only.
+  CallId begin(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs, int pass,
+               int number);
+  /// ... and what it made.
+  void end(CallId call, const std::vector<c10::IValue>& outputs);
+
+  /// What a plain tensor that autograd saves holds now. New if it was not seen before: then the
+  /// call that is running may turn out to have made it.
+  ValueId saved(const at::Tensor& tensor);
+
+  [[nodiscard]] Value& value(ValueId id) { return values_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const Value& value(ValueId id) const {
+    return values_[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] Call& call(CallId id) { return calls_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const Call& call(CallId id) const { return calls_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] CallId calls() const noexcept { return static_cast<CallId>(calls_.size()); }
+  [[nodiscard]] ValueId values() const noexcept { return static_cast<ValueId>(values_.size()); }
+
+  /// Values that were made again and wait for their last reader, oldest first; replay.hpp's.
+  [[nodiscard]] std::deque<ValueId>& lingering() noexcept { return lingering_; }
+
+ private:
+  ValueId find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
+                      std::size_t bytes);
+  /// What the storage held is gone. The new value is nobody's yet.
+  ValueId overwrite(const StoragePin& pin, const c10::VariableVersion& counter, std::size_t bytes);
+  void note_write(CallId id, int place);
+  void add_argument(Call& call, int position, int element, const at::Tensor& tensor, bool written);
+  void add_input(Call& call, int position, const c10::IValue& input, bool written);
+  void made(CallId id, const Made& made, ValueId result_id);
+  void made_output(CallId id, int output, int element, const at::Tensor& tensor);
+  const ComputeFlags* flags_now();
+
+  std::deque<Value> values_;
+  std::deque<Call> calls_;
+  std::unordered_map<const c10::StorageImpl*, ValueId> current_;  // What each storage holds.
+  std::deque<ComputeFlags> flags_;
+  std::deque<ValueId> lingering_;
+  IsFixed is_fixed_;
+  bool collectives_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,178 @@
+#include "torch/record/pass_record.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/profile/timeline.hpp"
+#include "spillway/torch/scope.hpp"
+
+namespace spillway {
+
+int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                     const std::string& saver) {
+  const int id = find_or_add(tensor, fixed, value, saver);
+  SiteProfile site;
+  site.buffer = id;
+  site.dtype = c10::toString(tensor.scalar_type());
+  if (tensor.layout() == c10::kStrided) {
+    site.sizes = tensor.sizes().vec();
+    site.strides = tensor.strides().vec();
+    site.offset = tensor.storage_offset();
+  }
+  chunk_.sites.push_back(std::move(site));
+  chunk_.buffers[static_cast<std::size_t>(id)].saves.push_back({saver, Scope::current()});
+  return id;
+}
+
+int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                            const std::string& saver) {
+  c10::StorageImpl* const storage =
+      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  if (storage != nullptr) {
+    if (const auto found = known_.find(storage); found != known_.end()) {
+      return found->second.buffer;
+    }
+  }
+  BufferProfile buffer;
+  buffer.id = static_cast<int>(chunk_.buffers.size());
+  buffer.size = Bytes(storage == nullptr ? 0 : storage->nbytes());
+  buffer.position.scope = Scope::current();
+  buffer.position.saver = saver;
+  buffer.position.ordinal = ordinals_[buffer.position.scope + "\n" + buffer.position.saver]++;
+  buffer.fixed = fixed;
+  if (storage != nullptr) {
+    known_[storage] = {buffer.id, StoragePin(storage)};
+  }
+  chunk_.buffers.push_back(std::move(buffer));
+  values_.push_back(value);
+  return chunk_.buffers.back().id;
+}
+
+void PassRecord::unpacked(int buffer) {
+  BufferProfile& found = chunk_.buffers[static_cast<std::size_t>(buffer)];
+  const int place = static_cast<int>(chunk_.unpack_order.size());
+  if (found.first_unpack < 0) found.first_unpack = place;
+  found.last_unpack = place;
+  chunk_.unpack_order.push_back(buffer);
+}
+
+void PassRecord::released(int buffer) {
+  int& order = chunk_.buffers[static_cast<std::size_t>(buffer)].release_order;
+  if (order < 0) order = releases_++;
+}
+
+void PassRecord::fix(int buffer, FixedReason reason) {
+  FixedReason& fixed = chunk_.buffers[static_cast<std::size_t>(buffer)].fixed;
+  if (fixed == FixedReason::kNone) fixed = reason;
+}
+
+void PassRecord::let_go(int buffer, std::size_t moment) {
+  chunk_.buffers[static_cast<std::size_t>(buffer)].let_go = static_cast<int>(moment);
+}
+
+void PassRecord::let_go_with_forward(const std::vector<Moment>& moments) {
+  const auto begins = std::find_if(moments.begin(), moments.end(), [](const Moment& moment) {
+    return moment.kind == MomentKind::kBackwardBegins;
+  });
+  const auto place = static_cast<int>(begins - moments.begin());
+  for (BufferProfile& buffer : chunk_.buffers) {
+    if (place > 0 && buffer.let_go == place) buffer.let_go = place - 1;
+  }
+}
+
+void PassRecord::begin_backward(const RecipeBook& book) {
+  for (ValueId id = 0; id < book.values(); ++id) {
+    const Value& value = book.value(id);
+    if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
+      lasting_[id] = true;
+  }
+}
+
+bool PassRecord::has_sizes_of(const ChunkProfile& other) const {
+  return std::equal(
+      chunk_.buffers.begin(), chunk_.buffers.end(), other.buffers.begin(), other.buffers.end(),
+      [](const BufferProfile& a, const BufferProfile& b) { return a.size == b.size; });
+}
+
+ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
+                                const std::vector<CallPlace>& places, std::vector<Moment> moments,
+                                Bytes granularity) {
+  chunk_.chunk = chunk;
+  add_operators(pass, book, places);
+  add_recipes(book);
+  add_timeline(std::move(moments), granularity, chunk_);
+  for (const BufferProfile& buffer : chunk_.buffers) {
+    if (buffer.fixed == FixedReason::kNone || buffer.fixed == FixedReason::kSmall) {
+      chunk_.theoretical_peak += buffer.size;
+    }
+  }
+  return std::exchange(chunk_, ChunkProfile());
+}
+
+void PassRecord::add_operators(int pass, const RecipeBook& book,
+                               const std::vector<CallPlace>& places) {
+  const auto number_of = [&](ValueId id) {
+    const auto [entry, added] =
+        value_numbers_.try_emplace(id, static_cast<int>(chunk_.values.size()));
+    if (added) {
+      ValueProfile value;
+      value.size = Bytes(book.value(id).bytes);
+      value.lasting = lasting_.contains(id);
+      chunk_.values.push_back(value);
+    }
+    return entry->second;
+  };
+  for (CallId id = 0; id < book.calls(); ++id) {
+    const Call& call = book.call(id);
+    const CallPlace& place = places[static_cast<std::size_t>(id)];
+    if (call.pass != pass || !place.in_forward) continue;
+    OperatorProfile profile;
+    profile.name = call.traits->name;
+    profile.scope = place.scope;
+    profile.no_replay = call.no_replay;
+    profile.saves = call.saves;
+    profile.ordinal = call.ordinal;
+    for (const TensorArgument& argument : call.tensors) {
+      profile.reads.push_back(number_of(argument.value));
+      if (argument.written) {
+        chunk_.values[static_cast<std::size_t>(profile.reads.back())].overwritten = true;
+      }
+    }
+    for (const Made& made : call.makes) {
+      // What changed a parameter in place is no way to make it again.
+      if (book.value(made.value).fixed) continue;
+      profile.makes.push_back(number_of(made.value));
+      ValueProfile& value = chunk_.values[static_cast<std::size_t>(profile.makes.back())];
+      value.call = static_cast<int>(chunk_.operators.size());
+      value.lasting = false;
+    }
+    chunk_.operators.push_back(std::move(profile));
+  }
+}
+
+void PassRecord::add_recipes(const RecipeBook& book) {
+  for (BufferProfile& buffer : chunk_.buffers) {
+    const ValueId id = values_[static_cast<std::size_t>(buffer.id)];
+    const auto found = value_numbers_.find(id);
+    if (found == value_numbers_.end()) {
+      buffer.recipe.reason = "nobody is known to have made it";
+      continue;
+    }
+    buffer.value = found->second;
+    ValueProfile& value = chunk_.values[static_cast<std::size_t>(found->second)];
+    value.buffer = buffer.id;
+    if (value.call < 0) {
+      buffer.recipe.reason = "nobody is known to have made it";
+      continue;
+    }
+    const OperatorProfile& maker = chunk_.operators[static_cast<std::size_t>(value.call)];
+    buffer.producer = {maker.name, maker.scope, -1, value.call};
+    buffer.recipe.reason = maker.no_replay;
+    if (book.call(book.value(id).maker).traits->uninitialised) {
+      buffer.recipe.reason = "something that is not an operator wrote it";
+    }
+    buffer.recipe.usable = buffer.recipe.reason.empty();
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,62 @@
+/// How long a step took on the device, without waiting for it; internal. Under the session's lock.
+#pragma once
+
+#include <optional>
+
+#include "spillway/core/error.hpp"
+#include "torch/device/torch_device.hpp"
+
+namespace spillway {
+
+/// Measures one step at a time: while the marks of one have not happened, others go unmeasured.
+class StepTime {
+ public:
+  explicit StepTime(TorchDevice& device) : device_(&device) {}
+
+  void begin() noexcept {
+    if (ended_) return;
+    begin_ = mark();
+  }
+  void end() noexcept {
+    if (!begin_ || ended_) return;
+    end_ = mark();
+    ended_ = end_.has_value();
+    if (!ended_) begin_.reset();
+  }
+  /// The step that began is not to be measured after all.
+  void forget() noexcept {
+    begin_.reset();
+    end_.reset();
+    ended_ = false;
+  }
+
+  /// The time of a step that is over on the device too; else nothing. `wait`: for the device.
+  [[nodiscard]] std::optional<Nanoseconds> take(bool wait) noexcept {
+    if (!ended_) return std::nullopt;
+    try {
+      if (!wait && !device_->has_happened(*end_)) return std::nullopt;
+      const Nanoseconds time = device_->elapsed(*begin_, *end_);
+      forget();
+      return time;
+    } catch (const Error&) {
+      forget();
+      return std::nullopt;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::optional<TimeMark> mark() noexcept {
+    try {
+      return device_->mark();
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  TorchDevice* device_;
+  std::optional<TimeMark> begin_;
+  std::optional<TimeMark> end_;
+  bool ended_ = false;
+};
+
+}  // namespace spillway

@@ -1,0 +1,74 @@
+#include "torch/record/storage_watch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+
+void StorageWatch::add(const std::shared_ptr<Pass>& pass, int id, const c10::Storage& storage,
+                       const std::shared_ptr<SavedBuffer>& buffer) {
+  const std::uint64_t step = std::max<std::uint64_t>(granularity_.count(), 1);
+  Entry entry;
+  entry.pass = pass;
+  entry.id = id;
+  entry.bytes = static_cast<std::int64_t>((storage.nbytes() + step - 1) / step * step);
+  entry.managed = buffer != nullptr;
+  entry.buffer = buffer;
+  entry.original = StoragePin(storage.unsafeGetStorageImpl());
+  if (entry.managed) entry.held = storage;
+  entries_.push_back(std::move(entry));
+}
+
+std::vector<StorageWatch::Entry>::iterator StorageWatch::find(const Pass& pass, int id) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.pass.get() == &pass && entry.id == id;
+  });
+}
+
+void StorageWatch::unpacked(const Pass& pass, int id, SessionMutex& mutex) {
+  const auto entry = find(pass, id);
+  if (entry == entries_.end() || !entry->held) return;
+  mutex.free_outside(std::exchange(entry->held, c10::Storage()));
+}
+
+void StorageWatch::remove(const Pass& pass, int id, SessionMutex& mutex) {
+  const auto entry = find(pass, id);
+  if (entry == entries_.end()) return;
+  if (entry->held) mutex.free_outside(std::exchange(entry->held, c10::Storage()));
+  entries_.erase(entry);
+}
+
+void StorageWatch::clear(SessionMutex& mutex) {
+  for (Entry& entry : entries_) {
+    if (entry.held) mutex.free_outside(std::move(entry.held));
+  }
+  entries_.clear();
+  bytes_ = 0;
+}
+
+void StorageWatch::find_let_go(SessionMutex& mutex) {
+  for (Entry& entry : entries_) {
+    if (!entry.held) continue;
+    const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
+    const bool sessions =
+        buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl());
+    if (entry.held.use_count() > (sessions ? 2U : 1U)) continue;
+    entry.pass->record->let_go(entry.id, entry.pass->moments->list.size());
+    mutex.free_outside(std::exchange(entry.held, c10::Storage()));
+  }
+}
+
+bool StorageWatch::on_device(const Entry& entry) {
+  if (entry.held || entry.original.alive()) return true;
+  const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
+  return buffer != nullptr && buffer->on_device();
+}
+
+void StorageWatch::look() {
+  bytes_ = 0;
+  for (const Entry& entry : entries_) {
+    if (on_device(entry)) bytes_ += entry.bytes;
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,56 @@
+/// Which calls of a replay one kernel can repeat; internal.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "torch/graph/recipe_book.hpp"
+#include "torch/replay/chain_program.hpp"
+
+namespace spillway {
+
+/// A call that makes each element of its one result from the elements at the same place.
+struct ElementwiseCall {
+  struct Operand {
+    const TensorArgument* argument = nullptr;  ///< Null: there is none.
+    ChainProgram::Access access = ChainProgram::Access::kFull;
+  };
+
+  ChainProgram::Operation operation = ChainProgram::Operation::kMul;
+  std::array<Operand, 2> operands;
+  at::ScalarType dtype = at::kFloat;
+  ValueId result = -1;
+  std::int64_t elements = 0;  ///< Of the result,
+  std::int64_t inner = 0;     ///< and in a row of it.
+};
+
+/// Empty for a call that a kernel of ours cannot repeat: another operator, other types, memory that
+/// is not in one piece. Lifetime: `call` outlives it.
+[[nodiscard]] std::optional<ElementwiseCall> elementwise(const RecipeBook& book, const Call& call);
+
+/// The calls in an order in which they can run, those together that one kernel can repeat: of
+/// elementwise calls of one shape those that follow each other, but for others that do not read
+/// what they make.
+[[nodiscard]] std::vector<std::vector<CallId>> chains_of(const RecipeBook& book,
+                                                         const std::vector<CallId>& calls);
+
+/// Runs chains on a device. One thread at a time.
+class ChainRunner {
+ public:
+  ChainRunner() = default;
+  ChainRunner(const ChainRunner&) = delete;
+  ChainRunner& operator=(const ChainRunner&) = delete;
+  virtual ~ChainRunner() = default;
+
+  /// Queues the kernel on the current stream. `outputs` are of the nodes that are stored, in order,
+  /// `elements` each. False if there can be no such kernel: then nothing was queued.
+  /// Lifetime: of the tensors, as for any operator.
+  [[nodiscard]] virtual bool run(const ChainProgram& program, std::int64_t elements,
+                                 std::int64_t inner, std::span<const at::Tensor> inputs,
+                                 std::span<const at::Tensor> outputs) = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,91 @@
+#include "torch/replay/proof.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/view_as_real.h>
+
+namespace spillway {
+namespace {
+
+/// The same memory as whole numbers: -0 and 0 differ, and a NaN equals itself.
+at::Tensor as_bits(const at::Tensor& tensor) {
+  const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+  switch (real.element_size()) {
+    case 1:
+      return real.view(at::kByte);
+    case 2:
+      return real.view(at::kShort);
+    case 4:
+      return real.view(at::kInt);
+    default:
+      return real.view(at::kLong);
+  }
+}
+
+/// Whether a bit differs, as a tensor of one element. Large tensors piece by piece: the mask of a
+/// whole one would be half as large as a tensor of half precision.
+at::Tensor differs(const at::Tensor& original, const at::Tensor& remade) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
+  const at::Tensor a = as_bits(original);
+  const at::Tensor b = as_bits(remade);
+  if (a.numel() <= kPiece || !a.is_contiguous() || !b.is_contiguous()) return at::ne(a, b).any();
+  const at::Tensor all_of_a = a.view(-1);
+  const at::Tensor all_of_b = b.view(-1);
+  std::vector<at::Tensor> pieces;
+  for (std::int64_t begin = 0; begin < a.numel(); begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, a.numel());
+    pieces.push_back(at::ne(all_of_a.slice(0, begin, end), all_of_b.slice(0, begin, end)).any());
+  }
+  return at::stack(pieces).any();
+}
+
+}  // namespace
+
+void Proof::compare(const Key& key, const at::Tensor& original, const at::Tensor& remade,
+                    std::set<Key> made_from) {
+  const at::NoGradGuard no_gradients;
+  comparisons_.push_back({key, differs(original, remade), std::move(made_from)});
+}
+
+std::set<Proof::Key> Proof::different(const std::vector<Comparison>& comparisons) {
+  std::set<Key> found;
+  if (comparisons.empty()) return found;
+  const at::NoGradGuard no_gradients;
+  std::vector<at::Tensor> flags;
+  for (const Comparison& each : comparisons) flags.push_back(each.differs);
+  const at::Tensor differs = at::stack(flags).cpu();
+  for (std::size_t i = 0; i < comparisons.size(); ++i) {
+    if (differs.data_ptr<bool>()[i]) found.insert(comparisons[i].key);
+  }
+  return found;
+}
+
+std::vector<Proof::Failure> Proof::read() {
+  const std::vector<Comparison> comparisons = std::exchange(comparisons_, {});
+  const std::map<Key, Refusal> refused = std::exchange(refused_, {});
+  const std::set<Key> other_bits = different(comparisons);
+  const auto is_own = [&](const std::set<Key>& made_from) {
+    return std::none_of(made_from.begin(), made_from.end(), [&](const Key& other) {
+      return refused.contains(other) || other_bits.contains(other);
+    });
+  };
+  std::vector<Failure> failures;
+  for (const auto& [key, refusal] : refused) {
+    failures.push_back({key, is_own(refusal.made_from), "not recomputable: " + refusal.reason});
+  }
+  for (const Key& key : other_bits) {
+    if (refused.contains(key)) continue;
+    Failure failure{key, true, "recomputed it had other bits"};
+    for (const Comparison& each : comparisons) {
+      if (each.key == key) failure.own = failure.own && is_own(each.made_from);
+    }
+    failures.push_back(failure);
+  }
+  return failures;
+}
+
+}  // namespace spillway
