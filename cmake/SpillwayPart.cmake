@@ -1,4 +1,5 @@
-# One part of the architecture = one library target = one folder in include/spillway/ and in src/.
+# One part of the architecture = one library target = one folder in include/spillway/ and in src/, or in
+# framework/include/spillway/ and in framework/.
 
 # Which package gives a target that parts link. The installed package looks for it when the part is asked for.
 set(SPILLWAY_PACKAGE_OF_Threads::Threads Threads)
@@ -21,9 +22,18 @@ function(spillway_add_part part)
   endif()
 
   set(target spillway_${part})
+  # Parts of framework/ have their headers in framework/include and may include internal ones from framework/.
+  set(top "${PROJECT_SOURCE_DIR}")
+  set(internal "${PROJECT_SOURCE_DIR}/src")
+  set(framework "${PROJECT_SOURCE_DIR}/framework")
+  cmake_path(IS_PREFIX framework "${CMAKE_CURRENT_SOURCE_DIR}" in_framework)
+  if(in_framework)
+    set(top "${framework}")
+    set(internal "${framework}")
+  endif()
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES})
-    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
+    target_include_directories(${target} PRIVATE "${internal}")
     target_link_libraries(${target}
       PUBLIC ${arg_PUBLIC_DEPS}
       PRIVATE ${arg_PRIVATE_DEPS} $<BUILD_INTERFACE:spillway_warnings>)
@@ -36,15 +46,15 @@ function(spillway_add_part part)
   add_library(spillway::${part} ALIAS ${target})
   target_compile_features(${target} ${scope} cxx_std_20)
   target_include_directories(${target} ${scope}
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    $<BUILD_INTERFACE:${top}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${part})
 
   # One export file a part: a user of spillway::core never needs what spillway::torch needs.
   install(TARGETS ${target} EXPORT spillway-${part} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT spillway-${part} NAMESPACE spillway::
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/spillway)
-  if(EXISTS "${PROJECT_SOURCE_DIR}/include/spillway/${part}")
-    install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/spillway/${part}"
+  if(EXISTS "${top}/include/spillway/${part}")
+    install(DIRECTORY "${top}/include/spillway/${part}"
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/spillway FILES_MATCHING PATTERN "*.hpp")
   endif()
 

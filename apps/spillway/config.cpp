@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "spillway/core/error.hpp"
-#include "training/config.hpp"
-#include "training/config_keys.hpp"
+#include "train/config/config.hpp"
+#include "train/config/config_keys.hpp"
 
 namespace spillway::app {
 namespace {

@@ -5,11 +5,11 @@
 #include <iostream>
 
 #include "common/command_line.hpp"
-#include "common/files.hpp"
 #include "spillway/plan/curve.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/planner.hpp"
 #include "spillway/plan/simulate.hpp"
+#include "util/files.hpp"
 #include "util/progress.hpp"
 #include "util/status_line.hpp"
 #include "util/text_table.hpp"
@@ -76,8 +76,8 @@ int run_plan_curve(const BudgetPlanOptions& options) {
     for (const BudgetText& each : options.budgets) budgets.push_back(resolve(each, base.peak));
     curve.points = plan_curve(profile, planner_options(options, status), std::move(budgets));
   }
-  if (!options.out.empty()) write_file(options.out, to_json(curve));
-  if (!options.svg.empty()) write_file(options.svg, to_svg(curve));
+  if (!options.out.empty()) write_output(options.out, to_json(curve));
+  if (!options.svg.empty()) write_output(options.svg, to_svg(curve));
   std::cout << to_text(curve);
   const bool any = std::any_of(curve.points.begin(), curve.points.end(),
                                [](const CurvePoint& point) { return point.feasible; });

@@ -2,9 +2,9 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/plan/profile.hpp"
+#include "train/run/job.hpp"
+#include "train/run/train_setup.hpp"
 #include "training.hpp"
-#include "training/job.hpp"
-#include "training/train_setup.hpp"
 #include "util/text_table.hpp"
 
 namespace spillway::app {

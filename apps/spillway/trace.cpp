@@ -6,9 +6,9 @@
 #include <sstream>
 #include <string>
 
-#include "common/files.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "spillway/trace/predicted.hpp"
+#include "util/files.hpp"
 
 namespace spillway::app {
 namespace {
@@ -65,7 +65,7 @@ int run_trace(const TraceOptions& options) {
   const Simulation simulation = simulate(profile, plan, simulated);
   Trace trace;
   trace.processes.push_back(process_of("predicted", predicted_events(simulation, profile, plan)));
-  write_file(options.out, to_chrome_json(trace));
+  write_output(options.out, to_chrome_json(trace));
   std::cout << options.out << " is written; open it at https://ui.perfetto.dev\n\n"
             << "What the step is predicted to do:\n";
   print(simulation);

@@ -1,6 +1,6 @@
+#include "train/run/train_run.hpp"
+#include "train/run/train_setup.hpp"
 #include "training.hpp"
-#include "training/train_run.hpp"
-#include "training/train_setup.hpp"
 
 namespace spillway::app {
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "training/train_options.hpp"
+#include "train/config/train_options.hpp"
 
 namespace spillway::app {
 

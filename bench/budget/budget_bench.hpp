@@ -11,7 +11,7 @@
 #include "spillway/plan/planner.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/clock_meter.hpp"
-#include "training/measured_model.hpp"
+#include "train/run/measured_model.hpp"
 
 namespace spillway::bench {
 

@@ -26,7 +26,7 @@
 #include "cases.hpp"
 #include "spillway/plan/explain.hpp"
 #include "support/training_program.hpp"
-#include "training/device_memory.hpp"
+#include "train/model/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -19,8 +19,8 @@
 #include "spillway/torch/session.hpp"
 #include "support/step_trace.hpp"
 #include "support/training_program.hpp"
-#include "training/device_memory.hpp"
-#include "training/measured_model.hpp"
+#include "train/model/device_memory.hpp"
+#include "train/run/measured_model.hpp"
 
 namespace spillway::bench {
 namespace {

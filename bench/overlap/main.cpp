@@ -22,13 +22,13 @@
 #include <ATen/Context.h>
 #include <CLI/CLI.hpp>
 
-#include "common/files.hpp"
 #include "paced_link.hpp"
 #include "spillway/trace/trace.hpp"
 #include "support/settle.hpp"
 #include "support/training_program.hpp"
-#include "training/measured_model.hpp"
+#include "train/run/measured_model.hpp"
 #include "util/budget_text.hpp"
+#include "util/files.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -289,7 +289,7 @@ void measure_all(const Options& options, Report& report) {
       trace.processes.push_back(process_of(row, speed));
     }
   }
-  if (!options.trace.empty()) app::write_file(options.trace, to_chrome_json(trace));
+  if (!options.trace.empty()) write_output(options.trace, to_chrome_json(trace));
   report.notes.emplace_back(
       "One process, peers made up: exchanges take the time of the bytes on the link, and no "
       "processors of the device.");

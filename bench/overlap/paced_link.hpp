@@ -15,7 +15,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/clock.hpp"
-#include "spillway/parallel/group.hpp"
+#include "spillway/groups/group.hpp"
 #include "spillway/trace/trace.hpp"
 
 namespace spillway::bench {

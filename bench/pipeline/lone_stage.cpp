@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "spillway/models/token_embedding.hpp"
-#include "training/device_memory.hpp"
+#include "train/model/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -10,10 +10,10 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "spillway/models/llama.hpp"
-#include "spillway/parallel/pipeline_layer.hpp"
-#include "spillway/pipeline/schedule.hpp"
+#include "spillway/pipeline/pipeline_layer.hpp"
+#include "spillway/schedule/schedule.hpp"
 #include "spillway/torch/session.hpp"
-#include "training/measured_model.hpp"
+#include "train/run/measured_model.hpp"
 
 namespace spillway::bench {
 

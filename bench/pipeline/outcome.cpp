@@ -9,7 +9,7 @@
 #include "spillway/plan/peak_reduction.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "support/settle.hpp"
-#include "training/device_memory.hpp"
+#include "train/model/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {

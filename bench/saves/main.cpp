@@ -19,7 +19,7 @@
 
 #include "spillway/torch/session.hpp"
 #include "support/training_program.hpp"
-#include "training/device_memory.hpp"
+#include "train/model/device_memory.hpp"
 
 namespace spillway::bench {
 namespace {

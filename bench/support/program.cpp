@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "common/command_line.hpp"
-#include "common/files.hpp"
+#include "util/files.hpp"
 
 namespace spillway::bench {
 namespace {
@@ -28,8 +28,8 @@ int run(const Program& program, int argc, char** argv) {
   report.question = program.question;
   report.made = provenance_of(*device, argc, argv, commit);
   report.save = [&] {
-    if (!out.empty()) app::write_file(out, to_json(report).dump(2) + "\n");
-    if (!markdown.empty()) app::write_file(markdown, to_markdown(report));
+    if (!out.empty()) write_output(out, to_json(report).dump(2) + "\n");
+    if (!markdown.empty()) write_output(markdown, to_markdown(report));
   };
   program.measure(*device, report);
   std::cout << to_text(report);

@@ -4,7 +4,7 @@
 
 #include "devices/devices.hpp"
 #include "support/program.hpp"
-#include "training/device_memory.hpp"
+#include "train/model/device_memory.hpp"
 
 namespace spillway::bench {
 

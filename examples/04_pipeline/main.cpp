@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-#include "spillway/parallel/pipeline_runner.hpp"
+#include "spillway/pipeline/pipeline_runner.hpp"
 #include "spillway/plan/rules.hpp"
 
 namespace {

@@ -11,10 +11,10 @@
 #include <pybind11/stl.h>
 
 #include "spillway/core/error.hpp"
-#include "training/config.hpp"
-#include "training/train_options.hpp"
-#include "training/train_run.hpp"
-#include "training/train_setup.hpp"
+#include "train/config/config.hpp"
+#include "train/config/train_options.hpp"
+#include "train/run/train_run.hpp"
+#include "train/run/train_setup.hpp"
 
 namespace py = pybind11;
 

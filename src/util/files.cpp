@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -79,6 +80,18 @@ void write_file(std::string_view operation, const std::filesystem::path& path,
   const int error = errno;
   ::unlink(temporary.c_str());
   fail(operation, "write", path, error);
+}
+
+void write_output(const std::filesystem::path& path, std::string_view text) {
+  std::error_code ignored;  // What matters is whether the file can be written.
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) {
+    throw IoError("write", "cannot write " + path.string() +
+                               "; give a path in a folder that exists and may be written to");
+  }
 }
 
 }  // namespace spillway

@@ -15,4 +15,9 @@ namespace spillway {
 void write_file(std::string_view operation, const std::filesystem::path& path,
                 std::string_view text);
 
+/// Writes what a program was told to write to `path`, which may be a pipe or a device, and makes
+/// the folders on the way.
+/// Errors: IoError with the path.
+void write_output(const std::filesystem::path& path, std::string_view text);
+
 }  // namespace spillway

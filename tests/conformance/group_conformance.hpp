@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spillway/parallel/group.hpp"
+#include "spillway/groups/group.hpp"
 
 namespace spillway::testing {
 

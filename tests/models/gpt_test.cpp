@@ -9,7 +9,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/models/token_embedding.hpp"
-#include "spillway/parallel/pipeline_layer.hpp"
+#include "spillway/pipeline/pipeline_layer.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
 

@@ -13,8 +13,8 @@
 
 #include "moe_programs.hpp"
 #include "moe_training.hpp"
+#include "spillway/comm/exchange.hpp"
 #include "spillway/core/error.hpp"
-#include "spillway/parallel/exchange.hpp"
 #include "support/error_text.hpp"
 #include "support/ranks.hpp"
 

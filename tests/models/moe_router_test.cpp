@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "moe_programs.hpp"
-#include "spillway/parallel/pass_losses.hpp"
+#include "spillway/pipeline/pass_losses.hpp"
 
 namespace spillway {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "moe_training.hpp"
-#include "spillway/parallel/shard_group.hpp"
+#include "spillway/groups/shard_group.hpp"
 #include "support/error_text.hpp"
 #include "support/ranks.hpp"
 

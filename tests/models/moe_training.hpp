@@ -9,11 +9,11 @@
 
 #include <ATen/ATen.h>
 
+#include "spillway/comm/random.hpp"
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/models/token_embedding.hpp"
-#include "spillway/parallel/pipeline_runner.hpp"
-#include "spillway/parallel/random.hpp"
+#include "spillway/pipeline/pipeline_runner.hpp"
 
 namespace spillway::testing {
 

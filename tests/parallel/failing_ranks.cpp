@@ -18,7 +18,7 @@
 #include <ATen/ops/ones.h>
 #include <unistd.h>
 
-#include "spillway/parallel/world.hpp"
+#include "spillway/comm/world.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "spillway/parallel/group.hpp"
+#include "spillway/groups/group.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

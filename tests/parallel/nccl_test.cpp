@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "parallel/nccl_group.hpp"
-#include "spillway/parallel/world.hpp"
+#include "comm/nccl/nccl_group.hpp"
+#include "spillway/comm/world.hpp"
 #include "support/error_text.hpp"
 
 namespace spillway::testing {

@@ -1,4 +1,4 @@
-#include "spillway/parallel/pipeline_layer.hpp"
+#include "spillway/pipeline/pipeline_layer.hpp"
 
 #include <set>
 

@@ -8,7 +8,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "pipeline_models.hpp"
-#include "spillway/parallel/topology.hpp"
+#include "spillway/comm/topology.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "support/ranks.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
-#include "spillway/parallel/tensor_modules.hpp"
+#include "spillway/tensor/tensor_modules.hpp"
 
 namespace spillway::testing {
 namespace {

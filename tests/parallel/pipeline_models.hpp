@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "spillway/parallel/pipeline_runner.hpp"
+#include "spillway/pipeline/pipeline_runner.hpp"
 
 namespace spillway::testing {
 

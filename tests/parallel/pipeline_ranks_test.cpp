@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "pipeline_models.hpp"
-#include "spillway/parallel/topology.hpp"
+#include "spillway/comm/topology.hpp"
 #include "support/ranks.hpp"
 
 namespace spillway {

@@ -1,4 +1,4 @@
-#include "spillway/parallel/pipeline_runner.hpp"
+#include "spillway/pipeline/pipeline_runner.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

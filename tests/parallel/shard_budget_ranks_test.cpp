@@ -13,7 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "spillway/core/error.hpp"
-#include "spillway/parallel/shard_group.hpp"
+#include "spillway/groups/shard_group.hpp"
 #include "spillway/torch/scope.hpp"
 #include "support/ranks.hpp"
 #include "take_gradients.hpp"

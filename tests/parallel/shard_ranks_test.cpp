@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spillway/parallel/shard_group.hpp"
+#include "spillway/groups/shard_group.hpp"
 #include "spillway/torch/scope.hpp"
 #include "support/ranks.hpp"
 #include "take_gradients.hpp"

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "pipeline_models.hpp"
+#include "spillway/comm/same_replays.hpp"
+#include "spillway/comm/topology.hpp"
+#include "spillway/groups/shard_group.hpp"
 #include "spillway/models/gpt.hpp"
 #include "spillway/models/llama.hpp"
-#include "spillway/parallel/same_replays.hpp"
-#include "spillway/parallel/shard_group.hpp"
-#include "spillway/parallel/topology.hpp"
 #include "support/error_text.hpp"
 #include "support/ranks.hpp"
 

@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spillway/parallel/random.hpp"
-#include "spillway/parallel/tensor_modules.hpp"
+#include "spillway/comm/random.hpp"
+#include "spillway/tensor/tensor_modules.hpp"
 #include "support/error_text.hpp"
 #include "support/ranks.hpp"
 

@@ -1,4 +1,4 @@
-#include "spillway/parallel/topology.hpp"
+#include "spillway/comm/topology.hpp"
 
 #include <set>
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "conformance/group_conformance.hpp"
-#include "spillway/parallel/world.hpp"
+#include "spillway/comm/world.hpp"
 #include "support/ranks.hpp"
 
 namespace spillway::testing {

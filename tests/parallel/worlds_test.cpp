@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "spillway/parallel/world.hpp"
+#include "spillway/comm/world.hpp"
 #include "support/error_text.hpp"
 
 namespace spillway::testing {

@@ -1,4 +1,4 @@
-#include "spillway/pipeline/schedule_check.hpp"
+#include "spillway/schedule/schedule_check.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "spillway/pipeline/schedule.hpp"
+#include "spillway/schedule/schedule.hpp"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
-#include "spillway/pipeline/schedule_check.hpp"
+#include "spillway/schedule/schedule_check.hpp"
 #include "support/error_text.hpp"
 
 namespace spillway {

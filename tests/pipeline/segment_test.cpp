@@ -1,4 +1,4 @@
-#include "spillway/pipeline/segment.hpp"
+#include "spillway/schedule/segment.hpp"
 
 #include <algorithm>
 #include <functional>

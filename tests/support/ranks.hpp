@@ -2,7 +2,7 @@
 /// spillway_add_ranks_test() in cmake/SpillwayTest.cmake.
 #pragma once
 
-#include "spillway/parallel/world.hpp"
+#include "spillway/comm/world.hpp"
 
 namespace spillway::testing {
 

@@ -9,7 +9,7 @@
 
 #include <ATen/ATen.h>
 
-#include "spillway/pipeline/schedule.hpp"
+#include "spillway/schedule/schedule.hpp"
 #include "spillway/torch/session.hpp"
 
 namespace spillway::testing {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spillway/pipeline/schedule.hpp"
+#include "spillway/schedule/schedule.hpp"
 
 namespace spillway {
 namespace {

@@ -1,4 +1,4 @@
-#include "training/batch.hpp"
+#include "train/data/batch.hpp"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "training/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -14,7 +14,7 @@
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/resume.hpp"
+#include "train/checkpoint/resume.hpp"
 
 namespace spillway::app {
 namespace {

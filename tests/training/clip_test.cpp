@@ -1,4 +1,4 @@
-#include "training/clip.hpp"
+#include "train/model/clip.hpp"
 
 #include <limits>
 

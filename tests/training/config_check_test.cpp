@@ -2,7 +2,7 @@
 
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
-#include "training/config.hpp"
+#include "train/config/config.hpp"
 
 namespace spillway::app {
 namespace {

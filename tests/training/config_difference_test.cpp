@@ -1,4 +1,4 @@
-#include "training/config_difference.hpp"
+#include "train/config/config_difference.hpp"
 
 #include <gtest/gtest.h>
 

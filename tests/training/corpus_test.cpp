@@ -1,4 +1,4 @@
-#include "training/corpus.hpp"
+#include "train/data/corpus.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/sample_order.hpp"
+#include "train/data/sample_order.hpp"
 
 namespace spillway::app {
 namespace {

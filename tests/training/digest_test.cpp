@@ -1,4 +1,4 @@
-#include "training/digest.hpp"
+#include "train/checkpoint/digest.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "training/config_keys.hpp"
+#include "train/config/config_keys.hpp"
 #include "util/files.hpp"
 
 namespace spillway::app {

@@ -1,11 +1,11 @@
-#include "common/durable_file.hpp"
+#include "train/checkpoint/durable_file.hpp"
 
 #include <gtest/gtest.h>
 
-#include "common/mapped_file.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
+#include "train/data/mapped_file.hpp"
 
 namespace spillway::app {
 namespace {

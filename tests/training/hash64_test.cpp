@@ -1,8 +1,8 @@
-#include "common/hash64.hpp"
-
 #include <set>
 
 #include <gtest/gtest.h>
+
+#include "util/digest.hpp"
 
 namespace spillway::app {
 namespace {

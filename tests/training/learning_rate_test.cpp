@@ -1,4 +1,4 @@
-#include "training/learning_rate.hpp"
+#include "train/config/learning_rate.hpp"
 
 #include <cmath>
 #include <vector>

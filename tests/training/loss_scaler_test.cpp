@@ -1,4 +1,4 @@
-#include "training/loss_scaler.hpp"
+#include "train/model/loss_scaler.hpp"
 
 #include <limits>
 

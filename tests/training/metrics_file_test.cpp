@@ -1,4 +1,4 @@
-#include "training/metrics_file.hpp"
+#include "train/run/metrics_file.hpp"
 
 #include <limits>
 #include <sstream>

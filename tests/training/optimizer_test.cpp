@@ -1,4 +1,4 @@
-#include "training/optimizer.hpp"
+#include "train/model/optimizer.hpp"
 
 #include <algorithm>
 

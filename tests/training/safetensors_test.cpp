@@ -1,4 +1,4 @@
-#include "training/safetensors.hpp"
+#include "train/checkpoint/safetensors.hpp"
 
 #include <cstring>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "common/stop_signal.hpp"
+#include "train/run/stop_signal.hpp"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "training/tensor_digest.hpp"
+#include "train/checkpoint/tensor_digest.hpp"
 
 #include <set>
 

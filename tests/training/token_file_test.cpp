@@ -1,4 +1,4 @@
-#include "training/token_file.hpp"
+#include "train/data/token_file.hpp"
 
 #include <cstring>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "training/train_options.hpp"
+#include "train/config/train_options.hpp"
 
 #include <set>
 
@@ -7,7 +7,7 @@
 
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
-#include "training/config_keys.hpp"
+#include "train/config/config_keys.hpp"
 
 namespace spillway::app {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "spillway/cuda/cuda_device.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/batch.hpp"
-#include "training/clip.hpp"
-#include "training/loss_scaler.hpp"
-#include "training/resume.hpp"
-#include "training/tensor_digest.hpp"
+#include "train/checkpoint/resume.hpp"
+#include "train/checkpoint/tensor_digest.hpp"
+#include "train/data/batch.hpp"
+#include "train/model/clip.hpp"
+#include "train/model/loss_scaler.hpp"
 
 namespace spillway::app {
 namespace {

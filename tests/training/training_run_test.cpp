@@ -7,12 +7,12 @@
 
 #include "spillway/models/llama.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/batch.hpp"
-#include "training/clip.hpp"
-#include "training/learning_rate.hpp"
-#include "training/metrics_file.hpp"
-#include "training/resume.hpp"
-#include "training/tensor_digest.hpp"
+#include "train/checkpoint/resume.hpp"
+#include "train/checkpoint/tensor_digest.hpp"
+#include "train/config/learning_rate.hpp"
+#include "train/data/batch.hpp"
+#include "train/model/clip.hpp"
+#include "train/run/metrics_file.hpp"
 
 namespace spillway::app {
 namespace {

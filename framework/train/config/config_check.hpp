@@ -1,0 +1,19 @@
+/// What keys mean together.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "spillway/core/place.hpp"
+#include "train/config/config.hpp"
+
+namespace spillway::app {
+
+/// Where a key got its value, by path ("model.heads"); keys with their default are not there.
+using ConfigPlaces = std::map<std::string, Place>;
+
+/// Errors: ConfigError that names the place of the first of the keys that has one, and does the
+/// arithmetic.
+void check_together(const TrainConfig& config, const ConfigPlaces& places);
+
+}  // namespace spillway::app

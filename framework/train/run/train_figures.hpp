@@ -1,0 +1,41 @@
+/// What `spillway train` found, as a table and as JSON.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "spillway/plan/peak_reduction.hpp"
+#include "train/run/comparison.hpp"
+
+namespace spillway::app {
+
+struct TrainFigures {
+  std::string model;  ///< In words.
+  std::optional<TrainingRun> without;
+  TrainingRun with;
+  /// Steps that tell nothing about the others: libraries start, the session records and plans.
+  std::size_t warm_up = 2;
+  bool managed = true;               ///< `with` ran in a session; else report and plan are empty.
+  std::shared_ptr<const Plan> plan;  ///< The one carried out; may be null.
+  SessionReport report;
+  /// What the plan can lower the peak by; empty where the session recorded no times.
+  std::optional<PeakReduction> reduction;
+  std::optional<Comparison> comparison;
+};
+
+/// What steps after the warm-up had allocated at most, above what was there before them.
+[[nodiscard]] Bytes step_peak(const TrainFigures& figures);
+
+/// By how much the peak of a step fell, as a share of what the plan can lower it by. Empty without
+/// a run beside it that has no session, or where the simulator does not say.
+[[nodiscard]] std::optional<double> reached_reduction(const TrainFigures& figures);
+
+/// Peaks, times, ratio, with a budget also what was predicted, "bits equal: yes".
+[[nodiscard]] std::string to_text(const TrainFigures& figures);
+/// Schema "spillway.train/1".
+[[nodiscard]] nlohmann::ordered_json to_json(const TrainFigures& figures);
+
+}  // namespace spillway::app
