@@ -26,6 +26,14 @@ if(SPILLWAY_SANITIZE)
   add_link_options(-fsanitize=${SPILLWAY_SANITIZE})
 endif()
 
+# Headers of torch and of the standard library take most of the time, so several sources share one reading of them.
+if(SPILLWAY_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+  # A class in a source may hold what is in that source's anonymous namespace; g++ takes the source for a header.
+  target_compile_options(spillway_warnings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
+
 find_program(SPILLWAY_CCACHE ccache)
 if(SPILLWAY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${SPILLWAY_CCACHE}")

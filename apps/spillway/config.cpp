@@ -19,7 +19,7 @@ struct ConfigOptions {
   bool reference = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kConfigExamples =
     "\nExamples:\n"
     "  spillway config --defaults > run.toml           all keys, each with a line of explanation\n"
     "  spillway config run.toml                        check a file and print what it comes to\n"
@@ -67,7 +67,7 @@ void add_config(CLI::App& app, Action& action) {
       ->type_name("KEY=VALUE");
   command->add_flag("--defaults", options->defaults, "Print every key with its default");
   command->add_flag("--reference", options->reference, "Print the keys as Markdown tables");
-  command->footer(kExamples);
+  command->footer(kConfigExamples);
   command->callback([options, &action] {
     check(*options);
     action = [options] { return run_config(*options); };

@@ -16,7 +16,7 @@ struct DiffOptions {
   bool json = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kDiffExamples =
     "\nExamples:\n"
     "  spillway diff a.json b.json           limits, predictions, and buffers by scope\n"
     "  spillway diff a.json b.json --json    the same for scripts\n"
@@ -36,7 +36,7 @@ void add_diff(CLI::App& app, Action& action) {
   command->add_option("from", options->from, "A plan (JSON)")->required()->type_name("PLAN");
   command->add_option("to", options->to, "Another one")->required()->type_name("PLAN");
   command->add_flag("--json", options->json, "Print JSON");
-  command->footer(kExamples);
+  command->footer(kDiffExamples);
   command->callback([options, &action] { action = [options] { return run_diff(*options); }; });
 }
 

@@ -23,7 +23,7 @@ struct DoctorOptions {
   std::optional<Bytes> size;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kDoctorExamples =
     "\nExamples:\n"
     "  spillway doctor                    the whole report, a few seconds\n"
     "  spillway doctor --quick            smaller copies, for a first look\n"
@@ -90,7 +90,7 @@ void add_doctor(CLI::App& app, Action& action) {
           "--size", [options](const std::string& text) { options->size = read_size(text); },
           "Bytes to move for each measurement (default: 256 MiB; 64 MiB with --quick)")
       ->type_name("SIZE");
-  command->footer(kExamples);
+  command->footer(kDoctorExamples);
   command->callback([options, &action] { action = [options] { return run_doctor(*options); }; });
 }
 

@@ -22,7 +22,7 @@ struct ExplainOptions {
   int pipeline_rank = 0;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kExplainExamples =
     "\nExamples:\n"
     "  spillway explain plan.json                     buffers, bytes, action and reason by scope\n"
     "  spillway explain plan.json --profile p.json    also who made the buffers\n"
@@ -90,7 +90,7 @@ void add_explain(CLI::App& app, Action& action) {
                    "With --rules: the rank in the pipeline (default: the profile's, else 0)")
       ->check(CLI::Range(0, 1'000'000))
       ->type_name("N");
-  command->footer(kExamples);
+  command->footer(kExplainExamples);
   command->callback([options, &action] {
     check(*options);
     action = [options] { return run_explain(*options); };

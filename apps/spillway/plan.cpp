@@ -19,7 +19,7 @@ struct PlanOptions : BudgetPlanOptions {
   bool curve = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kPlanExamples =
     "\nExamples:\n"
     "  spillway plan --profile p.json --budget 8GiB --out plan.json\n"
     "  spillway plan --profile p.json --budget 33%     of what a step needs with everything kept\n"
@@ -127,7 +127,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("-o,--out", options->out, "Where the plan or the curve goes (JSON)")
       ->type_name("FILE");
   add_planner_options(*command, *options);
-  command->footer(kExamples);
+  command->footer(kPlanExamples);
   command->callback([options, &action] {
     check(*options);
     action = [options] { return run_plan(*options); };

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "common/command_line.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/curve.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/planner.hpp"
@@ -35,7 +36,7 @@ PlannerOptions planner_options(const BudgetPlanOptions& options, StatusLine& sta
 Simulation base_of(const Profile& profile) { return simulate(profile, make_plan(profile, {})); }
 
 std::string seconds(std::chrono::milliseconds time) {
-  return fixed(static_cast<double>(time.count()) / 1e3, 2) + " s";
+  return with_decimals(static_cast<double>(time.count()) / 1e3, 2) + " s";
 }
 
 std::string how_it_was_planned(const PlannedStep& planned) {

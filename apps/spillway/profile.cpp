@@ -7,7 +7,7 @@
 namespace spillway::app {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kProfileExamples =
     "\nExamples:\n"
     "  spillway profile --out p.json                 one recorded step of a small model\n"
     "  spillway profile run.toml --set model.tokens=4096 --device cuda --out p.json\n"
@@ -27,7 +27,7 @@ void add_profile(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->type_name("FILE");
   add_config_options(*command, options->config);
-  command->footer(kExamples);
+  command->footer(kProfileExamples);
   command->callback([options, &action] { action = [options] { return run_profile(*options); }; });
 }
 

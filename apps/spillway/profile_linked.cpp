@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/profile.hpp"
 #include "train/run/job.hpp"
 #include "train/run/train_setup.hpp"
@@ -32,7 +33,7 @@ int run_profile(const ProfileOptions& options) {
 
   const ChunkProfile& chunk = profile.chunks.front();
   const auto milliseconds = [](std::int64_t ns) {
-    return fixed(static_cast<double>(ns) / 1e6, 1) + " ms";
+    return with_decimals(static_cast<double>(ns) / 1e6, 1) + " ms";
   };
   std::cout << options.out << " is written: " << chunk.buffers.size() << " buffers in "
             << chunk.sites.size() << " saved tensors, " << to_string(chunk.theoretical_peak)

@@ -6,6 +6,7 @@
 
 #include "devices/link_test.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "spillway/memory/slab.hpp"
 #include "util/spread.hpp"
@@ -78,9 +79,10 @@ Json values_of(const Spread& spread) {
 void describe(const LinkFindings& found, const LinkSpeeds& speeds, Check& check) {
   const Spread plain = spread_of(speeds.plain);
   const Spread engine = spread_of(speeds.engine);
-  check.found = "engine " + fixed(engine.median, 1) + " GB/s, plain copies " +
-                fixed(plain.median, 1) + " GB/s (median of " + std::to_string(plain.samples) +
-                ", engine " + fixed(engine.min, 1) + ".." + fixed(engine.max, 1) + ")";
+  check.found = "engine " + with_decimals(engine.median, 1) + " GB/s, plain copies " +
+                with_decimals(plain.median, 1) + " GB/s (median of " +
+                std::to_string(plain.samples) + ", engine " + with_decimals(engine.min, 1) + ".." +
+                with_decimals(engine.max, 1) + ")";
   check.values = {{"engine_gb_per_s", values_of(engine)},
                   {"plain_gb_per_s", values_of(plain)},
                   {"copy_bytes", found.block.count()},
@@ -97,9 +99,10 @@ void judge_link(const Device& device, const LinkFindings& found, std::vector<Che
         "of memcpy on this machine's threads, not of a link to a GPU.";
     return;
   }
-  checks.back().works = "About " + fixed(out / 10, 1) +
+  checks.back().works = "About " + with_decimals(out / 10, 1) +
                         " GB can leave the GPU behind each 100 ms of compute, and " +
-                        fixed(both / 10, 1) + " GB each way if as much comes back meanwhile.";
+                        with_decimals(both / 10, 1) +
+                        " GB each way if as much comes back meanwhile.";
   if (out < kSlowLink) {
     checks.front().state = CheckState::kNote;
     checks.front().change =
@@ -146,13 +149,13 @@ void check_backing(Device& device, const SpeedOptions& options, Check& check) {
   const double seconds = static_cast<double>(usage.backing_time.count()) / 1e9;
   const double per_gib =
       seconds * static_cast<double>((1_GiB).count()) / static_cast<double>(usage.backed.count());
-  check.found = fixed(per_gib, 3) + " s per GiB in the background (" + to_string(usage.backed) +
-                " touched" + (on_host(device) ? "" : " and registered") +
-                "); the caller got back after " + fixed(caller_ms, 2) + " ms";
+  check.found = with_decimals(per_gib, 3) + " s per GiB in the background (" +
+                to_string(usage.backed) + " touched" + (on_host(device) ? "" : " and registered") +
+                "); the caller got back after " + with_decimals(caller_ms, 2) + " ms";
   check.values = {{"seconds_per_gib", per_gib},
                   {"backed_bytes", usage.backed.count()},
                   {"caller_ms", caller_ms}};
-  check.works = "10 GiB of host memory are ready after about " + fixed(per_gib * 10, 1) +
+  check.works = "10 GiB of host memory are ready after about " + with_decimals(per_gib * 10, 1) +
                 " s, in the background.";
   if (per_gib > kSlow) {
     check.state = CheckState::kNote;

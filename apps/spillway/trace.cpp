@@ -20,7 +20,7 @@ struct TraceOptions {
   int micro_batches = 1;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kTraceExamples =
     "\nExamples:\n"
     "  spillway trace --profile p.json --plan plan.json -o trace.json\n"
     "  spillway trace --profile p.json --plan plan.json -o trace.json --micro-batches 4\n"
@@ -92,7 +92,7 @@ void add_trace(CLI::App& app, Action& action) {
                    "How many a step has, one after another (default: 1)")
       ->check(CLI::Range(1, 10'000))
       ->type_name("N");
-  command->footer(kExamples);
+  command->footer(kTraceExamples);
   command->callback([options, &action] { action = [options] { return run_trace(*options); }; });
 }
 

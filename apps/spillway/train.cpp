@@ -7,7 +7,7 @@
 namespace spillway::app {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     "\nExamples:\n"
     "  spillway train                                  a small model, in seconds on a CPU\n"
     "  spillway config --defaults > run.toml           all settings with what they mean; then\n"
@@ -46,7 +46,7 @@ void add_train(CLI::App& app, Action& action) {
     });
   }
   command->get_option("--plain")->excludes("--compare");
-  command->footer(kExamples);
+  command->footer(kTrainExamples);
   command->callback([options, &action] { action = [options] { return run_train(*options); }; });
 }
 

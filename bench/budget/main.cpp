@@ -24,6 +24,7 @@
 
 #include "budget_bench.hpp"
 #include "cases.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/explain.hpp"
 #include "support/training_program.hpp"
 #include "train/model/device_memory.hpp"
@@ -147,14 +148,15 @@ void add_line(app::TextTable& table, const std::string& text, const BudgetOutcom
   const auto step = static_cast<double>(planned.step_ns);
   const Spread ratio = app::spread_of(outcome.ratios);
   const double measured = app::spread_of(outcome.milliseconds).median;
-  table.add({text, app::fixed(ratio.median, 3),
-             app::fixed(ratio.min, 3) + ".." + app::fixed(ratio.max, 3), app::fixed(step / base, 3),
-             app::fixed(static_cast<double>(planned.bound_ns) / base, 3),
-             app::fixed(error_of(step / 1e6, measured), 1) + " %",
-             app::fixed(in_gib(outcome.budget), 2), app::fixed(in_gib(outcome.peak), 2),
-             app::fixed(in_gib(planned.peak), 2),
-             app::fixed(error_of(in_gib(planned.peak), in_gib(outcome.peak)), 1) + " %",
-             planned.rounds == 0 ? "-" : app::fixed(seconds(planned.time), 2) + " s",
+  table.add({text, with_decimals(ratio.median, 3),
+             with_decimals(ratio.min, 3) + ".." + with_decimals(ratio.max, 3),
+             with_decimals(step / base, 3),
+             with_decimals(static_cast<double>(planned.bound_ns) / base, 3),
+             with_decimals(error_of(step / 1e6, measured), 1) + " %",
+             with_decimals(in_gib(outcome.budget), 2), with_decimals(in_gib(outcome.peak), 2),
+             with_decimals(in_gib(planned.peak), 2),
+             with_decimals(error_of(in_gib(planned.peak), in_gib(outcome.peak)), 1) + " %",
+             planned.rounds == 0 ? "-" : with_decimals(seconds(planned.time), 2) + " s",
              outcome.different == 0 ? "yes" : "no"});
 }
 

@@ -23,6 +23,7 @@
 #include <CLI/CLI.hpp>
 
 #include "paced_link.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/trace/trace.hpp"
 #include "support/settle.hpp"
 #include "support/training_program.hpp"
@@ -204,14 +205,15 @@ double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 3
 void add_row(Report& report, double link, const std::string& budget, const Row& row) {
   const Spread steps = app::spread_of(row.steps);
   const Spread hidden = app::spread_of(hidden_of(row));
-  const std::string speed = app::fixed(link, 0);
+  const std::string speed = with_decimals(link, 0);
   report.side_by_side->add({speed, row.overlap, row.with_session ? "budget " + budget : "as it is",
-                            app::fixed(steps.median, 1),
-                            app::fixed(steps.min, 1) + ".." + app::fixed(steps.max, 1),
-                            app::fixed(app::spread_of(row.ratios).median, 3),
-                            app::fixed(app::spread_of(row.exchanges).median, 2),
-                            app::fixed(app::spread_of(row.exposed).median, 2),
-                            app::fixed(hidden.median, 1) + " %", app::fixed(in_gib(row.peak), 3),
+                            with_decimals(steps.median, 1),
+                            with_decimals(steps.min, 1) + ".." + with_decimals(steps.max, 1),
+                            with_decimals(app::spread_of(row.ratios).median, 3),
+                            with_decimals(app::spread_of(row.exchanges).median, 2),
+                            with_decimals(app::spread_of(row.exposed).median, 2),
+                            with_decimals(hidden.median, 1) + " %",
+                            with_decimals(in_gib(row.peak), 3),
                             row.with_session ? (row.different == 0 ? "yes" : "no") : "-"});
   const std::string id =
       "overlap.link" + speed + "." + row.overlap + (row.with_session ? ".budget" : "");
@@ -229,7 +231,7 @@ void add_row(Report& report, double link, const std::string& budget, const Row& 
 }
 
 TraceProcess process_of(const Row& row, double link) {
-  return {row.text() + ", " + app::fixed(link, 0) + " GB/s",
+  return {row.text() + ", " + with_decimals(link, 0) + " GB/s",
           {{"compute", row.last.compute}, {"link", row.last.link}},
           {}};
 }

@@ -35,6 +35,7 @@
 
 #include "outcome.hpp"
 #include "plans.hpp"
+#include "spillway/core/numbers.hpp"
 #include "stand_in_shards.hpp"
 #include "support/training_program.hpp"
 #include "util/budget_text.hpp"
@@ -123,7 +124,7 @@ SessionOptions options_for(at::Device device, bool small) {
 SessionOptions by_rules(SessionOptions options, const PipelinePlan& plan, const Options& chosen) {
   std::string text = plan.rules;
   if (chosen.window.empty()) {
-    text += "[limits]\nslowdown = " + app::fixed(chosen.slowdown, 3) + "\n";
+    text += "[limits]\nslowdown = " + with_decimals(chosen.slowdown, 3) + "\n";
   } else {
     options.in_flight = options.ahead = parse_bytes(chosen.window);
   }
@@ -181,12 +182,12 @@ void add_line(app::TextTable& table, const Case& made, const std::string& plan,
               const Outcome& outcome) {
   const Spread ratio = app::spread_of(outcome.ratios);
   const SessionReport& report = outcome.report;
-  table.add({made.text, std::to_string(made.rank.stage), plan, app::fixed(ratio.median, 3),
-             app::fixed(ratio.min, 3) + ".." + app::fixed(ratio.max, 3),
-             lowers(outcome) ? app::fixed(reduction_of(outcome), 1) + " %" : "-",
-             app::fixed(in_gib(outcome.unaided), 3), app::fixed(in_gib(outcome.peak), 3),
-             app::fixed(in_gib(report.bytes_out), 3), app::fixed(in_gib(report.bytes_remade), 3),
-             app::fixed(waits_of(report), 1),
+  table.add({made.text, std::to_string(made.rank.stage), plan, with_decimals(ratio.median, 3),
+             with_decimals(ratio.min, 3) + ".." + with_decimals(ratio.max, 3),
+             lowers(outcome) ? with_decimals(reduction_of(outcome), 1) + " %" : "-",
+             with_decimals(in_gib(outcome.unaided), 3), with_decimals(in_gib(outcome.peak), 3),
+             with_decimals(in_gib(report.bytes_out), 3),
+             with_decimals(in_gib(report.bytes_remade), 3), with_decimals(waits_of(report), 1),
              !outcome.different ? "-" : (*outcome.different == 0 ? "yes" : "no")});
 }
 
@@ -329,10 +330,11 @@ void measure_rank(const Options& options, const Case& rank, bool judge, Report& 
         plan.rules.empty() ? by_budget(given, options.budget) : by_rules(given, plan, options),
         shards, options.repeats, options.save, rank.id + "." + plan.id);
     ratios[plan.id] = app::spread_of(outcome.ratios).median;
-    std::cerr << "  " << app::fixed(ratios[plan.id], 3) << "x, peak "
-              << app::fixed(in_gib(outcome.peak), 3) << " of "
-              << app::fixed(in_gib(outcome.unaided), 3) << " GiB"
-              << (lowers(outcome) ? ", R " + app::fixed(reduction_of(outcome), 1) + " %\n" : "\n");
+    std::cerr << "  " << with_decimals(ratios[plan.id], 3) << "x, peak "
+              << with_decimals(in_gib(outcome.peak), 3) << " of "
+              << with_decimals(in_gib(outcome.unaided), 3) << " GiB"
+              << (lowers(outcome) ? ", R " + with_decimals(reduction_of(outcome), 1) + " %\n"
+                                  : "\n");
     const std::string id = "pipeline." + rank.id + "." + plan.id;
     std::optional<Wanted> most_peak;
     if (plan.smallest && least) most_peak = Wanted{Wanted::Kind::kAtMost, in_gib(*least), judge};

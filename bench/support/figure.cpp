@@ -1,5 +1,6 @@
 #include "support/figure.hpp"
 
+#include "spillway/core/numbers.hpp"
 #include "util/text_table.hpp"
 
 namespace spillway::bench {
@@ -33,18 +34,18 @@ std::string verdict(const Figure& figure) {
 
 std::string text_of(const Wanted& wanted, const Value& value) {
   const char* sign = wanted.kind == Wanted::Kind::kAtLeast ? ">= " : "<= ";
-  return sign + app::fixed(wanted.limit, value.decimals) + " " + value.unit;
+  return sign + with_decimals(wanted.limit, value.decimals) + " " + value.unit;
 }
 
 std::string text_of(const Value& value) {
-  return app::fixed(value.spread.median, value.decimals) +
+  return with_decimals(value.spread.median, value.decimals) +
          (value.unit.empty() ? "" : " " + value.unit);
 }
 
 std::string spread_text(const Value& value) {
   if (value.spread.samples < 2) return {};
-  return app::fixed(value.spread.min, value.decimals) + ".." +
-         app::fixed(value.spread.max, value.decimals);
+  return with_decimals(value.spread.min, value.decimals) + ".." +
+         with_decimals(value.spread.max, value.decimals);
 }
 
 Json to_json(const Figure& figure) {

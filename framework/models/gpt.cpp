@@ -8,14 +8,6 @@
 #include "spillway/models/token_embedding.hpp"
 
 namespace spillway {
-namespace {
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw InvalidArgument("model", what);
-}
-
-}  // namespace
-
 void check(const GptShape& shape) {
   for (const auto& [name, number] : {std::pair<const char*, std::int64_t>{"layers", shape.layers},
                                      {"hidden", shape.hidden},

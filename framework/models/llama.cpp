@@ -10,14 +10,6 @@
 #include "spillway/torch/scope.hpp"
 
 namespace spillway {
-namespace {
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw InvalidArgument("model", what);
-}
-
-}  // namespace
-
 void check(const LlamaShape& shape) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
   for (const auto& [name, number] : {std::pair<const char*, std::int64_t>{"layers", shape.layers},

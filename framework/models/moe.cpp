@@ -16,10 +16,6 @@ namespace {
 
 std::string text(std::int64_t number) { return std::to_string(number); }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw InvalidArgument("model", what);
-}
-
 /// Linear layers by `linear`, and what is between them. Scopes: fc1, act, fc2.
 template <typename Linear>
 at::Tensor widen(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& up,

@@ -4,6 +4,10 @@
 
 namespace spillway {
 
+void require(bool holds, const std::string& what) {
+  if (!holds) throw InvalidArgument("model", what);
+}
+
 void check_divisible(const TensorParallel& parallel,
                      const std::vector<std::pair<std::string, std::int64_t>>& numbers) {
   const std::int64_t ranks = parallel.ranks();

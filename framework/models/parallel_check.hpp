@@ -1,4 +1,4 @@
-/// What tensor parallelism asks of a model's shape. Internal.
+/// What a model and tensor parallelism ask of its shape. Internal.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include "spillway/tensor/tensor_parallel.hpp"
 
 namespace spillway {
+
+/// Errors: InvalidArgument with `what` unless it holds.
+void require(bool holds, const std::string& what);
 
 /// Errors: InvalidArgument that names the first of the `numbers` that the ranks do not divide.
 void check_divisible(const TensorParallel& parallel,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "pipeline/layer_weights.hpp"
+#include "pipeline/stage_channel.hpp"
 #include "spillway/comm/random.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/schedule/segment.hpp"
@@ -14,39 +15,40 @@
 namespace spillway {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("pipeline", what); }
-
 void check(const PipelineLayerOptions& options) {
   const auto number = [](const char* name, int value) {
     return std::string(name) + " = " + std::to_string(value);
   };
   if (options.num_stages < 1)
-    refuse(number("num_stages", options.num_stages) + ": at least 1 wanted");
-  if (options.chunks < 1) refuse(number("chunks", options.chunks) + ": at least 1 wanted");
+    refuse_pipeline(number("num_stages", options.num_stages) + ": at least 1 wanted");
+  if (options.chunks < 1) refuse_pipeline(number("chunks", options.chunks) + ": at least 1 wanted");
   if (options.stage < 0 || options.stage >= options.num_stages) {
-    refuse(number("stage", options.stage) + ": one of the " + std::to_string(options.num_stages) +
-           " stages from 0 on wanted");
+    refuse_pipeline(number("stage", options.stage) + ": one of the " +
+                    std::to_string(options.num_stages) + " stages from 0 on wanted");
   }
   if (options.recompute_interval < 0) {
-    refuse(number("recompute_interval", options.recompute_interval) + ": at least 0 wanted");
+    refuse_pipeline(number("recompute_interval", options.recompute_interval) +
+                    ": at least 0 wanted");
   }
   if (options.recompute_interval == 0 &&
       (options.recompute_offload || options.recompute_partition)) {
-    refuse(
+    refuse_pipeline(
         "recompute_offload and recompute_partition say where the inputs of recomputed layers go; "
         "give recompute_interval too");
   }
-  if (!options.loss_fn) refuse("no loss_fn: the last stage needs one");
+  if (!options.loss_fn) refuse_pipeline("no loss_fn: the last stage needs one");
 }
 
 void check_names(const std::vector<LayerDesc>& layers) {
   std::set<std::string> names;
   for (const LayerDesc& layer : layers) {
     if (layer.name.empty()) {
-      refuse("a layer of kind " + layer.kind + " has no name; every layer needs one of its own");
+      refuse_pipeline("a layer of kind " + layer.kind +
+                      " has no name; every layer needs one of its own");
     }
     if (!names.insert(layer.name).second) {
-      refuse("two layers have the name \"" + layer.name + "\"; every layer needs one of its own");
+      refuse_pipeline("two layers have the name \"" + layer.name +
+                      "\"; every layer needs one of its own");
     }
   }
 }
@@ -112,9 +114,9 @@ void PipelineLayer::build(const std::vector<LayerDesc>& layers) {
       const int original = shared ? first_with.at(desc.shared) : i;
       const LayerDesc& original_desc = layers[static_cast<std::size_t>(original)];
       if (original_desc.kind != desc.kind) {
-        refuse("layers \"" + original_desc.name + "\" and \"" + desc.name +
-               "\" share weights by the key \"" + desc.shared + "\", but are a " +
-               original_desc.kind + " and a " + desc.kind);
+        refuse_pipeline("layers \"" + original_desc.name + "\" and \"" + desc.name +
+                        "\" share weights by the key \"" + desc.shared + "\", but are a " +
+                        original_desc.kind + " and a " + desc.kind);
       }
       if (const auto found = here.find(desc.shared); shared && found != here.end()) {
         built.push_back({desc, i, found->second.module});

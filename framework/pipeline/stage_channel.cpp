@@ -22,9 +22,9 @@ bool speaks_nccl(const Group& group) {
          group.process_group()->getBackendName().find("nccl") != std::string::npos;
 }
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("pipeline", what); }
-
 }  // namespace
+
+void refuse_pipeline(const std::string& what) { throw InvalidArgument("pipeline", what); }
 
 TensorShapes shapes_of(const Tensors& tensors) {
   TensorShapes shapes;
@@ -48,8 +48,8 @@ StageChannel::StageChannel(Group group, at::Device device)
 
 void StageChannel::send(const Tensors& tensors, int peer, int tag) {
   if (tensors.size() > kMostTensors) {
-    refuse("a layer hands over " + std::to_string(tensors.size()) + " tensors; at most " +
-           std::to_string(kMostTensors) + " go from one stage to the next");
+    refuse_pipeline("a layer hands over " + std::to_string(tensors.size()) + " tensors; at most " +
+                    std::to_string(kMostTensors) + " go from one stage to the next");
   }
   Outgoing message;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -77,8 +77,9 @@ void StageChannel::send_shapes(const TensorShapes& shapes, int peer, int tag) {
   for (const TensorShape& shape : shapes) {
     const auto dimensions = static_cast<std::int64_t>(shape.sizes.size());
     if (dimensions > kMostDimensions) {
-      refuse("a layer hands over a tensor of " + std::to_string(dimensions) +
-             " dimensions; at most " + std::to_string(kMostDimensions) + " go to the next stage");
+      refuse_pipeline("a layer hands over a tensor of " + std::to_string(dimensions) +
+                      " dimensions; at most " + std::to_string(kMostDimensions) +
+                      " go to the next stage");
     }
     auto* place = next;
     *place++ = static_cast<std::int64_t>(shape.dtype);

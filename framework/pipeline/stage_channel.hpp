@@ -9,6 +9,9 @@
 
 namespace spillway {
 
+/// Throws InvalidArgument of the operation "pipeline".
+[[noreturn]] void refuse_pipeline(const std::string& what);
+
 /// What the receiving end must know before a tensor comes.
 struct TensorShape {
   at::ScalarType dtype = at::kFloat;

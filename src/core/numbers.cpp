@@ -22,6 +22,10 @@ std::string with_decimals(double number, int decimals) {
   return error == std::errc() ? std::string(text.data(), end) : shortest(number);
 }
 
+std::string milliseconds_text(std::int64_t ns) {
+  return with_decimals(static_cast<double>(ns) / 1e6, 1) + " ms";
+}
+
 std::string shortest(double number) {
   std::array<char, 64> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);

@@ -4,13 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "spillway/core/index.hpp"
 #include "spillway/trace/names.hpp"
 #include "spillway/trace/predicted.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 /// Names for what a chunk's spans are about.
 class ChunkNames {
@@ -20,13 +19,15 @@ class ChunkNames {
         pieces_(pieces_of(
             chunk.timeline,
             [&](int call) {
-              const OperatorProfile& found = chunk.operators[place(call)];
+              const OperatorProfile& found = chunk.operators[to_index(call)];
               return name_in(found.scope, found.name);
             },
-            [&](int unpack) { return buffer_name(plan, chunk.unpack_order[place(unpack)]); })) {}
+            [&](int unpack) { return buffer_name(plan, chunk.unpack_order[to_index(unpack)]); })) {}
 
   /// Of what leads to a moment.
-  [[nodiscard]] const std::string& piece(int moment) const { return pieces_[place(moment)].name; }
+  [[nodiscard]] const std::string& piece(int moment) const {
+    return pieces_[to_index(moment)].name;
+  }
   [[nodiscard]] std::string buffer(int id) const { return buffer_name(plan_, id); }
 
  private:

@@ -1,8 +1,6 @@
 #include "util/text_table.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "spillway/core/columns.hpp"
@@ -44,12 +42,6 @@ std::string TextTable::markdown() const {
     text += '\n';
   }
   return text;
-}
-
-std::string fixed(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
 }
 
 }  // namespace spillway::app

@@ -29,7 +29,4 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// "55.31": `decimals` digits after the point.
-[[nodiscard]] std::string fixed(double value, int decimals);
-
 }  // namespace spillway::app

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/tensor/tensor_modules.hpp"
 #include "train/checkpoint/parameter_pieces.hpp"
 #include "train/config/learning_rate.hpp"
@@ -252,7 +253,7 @@ std::string TrainingJob::describe() const {
   const ModelConfig& model = config_.model;
   std::string text = std::to_string(model.layers) + " layers of width " +
                      std::to_string(model.hidden) + ", " +
-                     fixed(static_cast<double>(parameter_count_) / 1e6, 1) +
+                     with_decimals(static_cast<double>(parameter_count_) / 1e6, 1) +
                      " million parameters, " + config_.train.precision + " on " + device_.str() +
                      ", " + std::to_string(config_.train.micro_batches) + " x " +
                      std::to_string(config_.train.micro_batch_size * model.tokens) + " tokens";

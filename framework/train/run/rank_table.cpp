@@ -1,5 +1,6 @@
 #include "train/run/rank_table.hpp"
 
+#include "spillway/core/numbers.hpp"
 #include "train/run/rank_texts.hpp"
 #include "util/text_table.hpp"
 
@@ -76,10 +77,10 @@ std::string rank_table(const std::vector<Json>& ranks) {
                std::to_string(rank["stage"].get<int>()), std::to_string(rank["tensor"].get<int>()),
                rank["layers"].get<std::string>(), bytes_text(rank["kept"]),
                bytes_text(rank["offloaded"]), bytes_text(rank["recomputed"]),
-               fixed(rank["wait_ms"].get<double>(), 1) + " ms", bytes_text(rank["step_peak"]),
-               bytes_text(rank["saved_peak_without"]), bytes_text(rank["saved_peak_with"]),
-               bytes_text(rank["host_peak"]),
-               moves ? fixed(100 * rank["R"].get<double>(), 1) + " %" : "-"});
+               with_decimals(rank["wait_ms"].get<double>(), 1) + " ms",
+               bytes_text(rank["step_peak"]), bytes_text(rank["saved_peak_without"]),
+               bytes_text(rank["saved_peak_with"]), bytes_text(rank["host_peak"]),
+               moves ? with_decimals(100 * rank["R"].get<double>(), 1) + " %" : "-"});
   }
   return table.text(2);
 }

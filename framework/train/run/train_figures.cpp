@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "spillway/core/numbers.hpp"
 #include "util/spread.hpp"
 #include "util/text_table.hpp"
 
@@ -89,8 +90,8 @@ std::string plain_text(const TrainFigures& figures) {
   const auto time = median_time(figures.with, figures.warm_up);
   TextTable table({{"", TextTable::Align::kLeft}, {"", TextTable::Align::kRight}});
   table.add({"peak of a step", to_string(step_peak(figures.with, figures.warm_up))});
-  table.add({"step (forward and backward)", time ? fixed(*time, 1) + " ms" : "-"});
-  table.add({"loss of the last step", fixed(last_loss(figures.with), 4)});
+  table.add({"step (forward and backward)", time ? with_decimals(*time, 1) + " ms" : "-"});
+  table.add({"loss of the last step", with_decimals(last_loss(figures.with), 4)});
   return table.text(2);
 }
 
@@ -120,15 +121,16 @@ class FiguresTable {
   void add_times() {
     const auto time = [this](const TrainingRun& run) {
       const auto found = median_time(run, figures_.warm_up);
-      return found ? fixed(*found, 1) + " ms" : std::string("-");
+      return found ? with_decimals(*found, 1) + " ms" : std::string("-");
     };
     const auto times = ratio(figures_);
     add("step (forward and backward)", of_base(time), time(figures_.with),
-        planned_ ? fixed(planned_->step_ms, 1) + " ms" : "");
-    add("step time ratio", "", times ? fixed(*times, 3) + " x" : "-",
-        planned_ ? fixed(planned_->step_ms / planned_->base_ms, 3) + " x" : "");
+        planned_ ? with_decimals(planned_->step_ms, 1) + " ms" : "");
+    add("step time ratio", "", times ? with_decimals(*times, 3) + " x" : "-",
+        planned_ ? with_decimals(planned_->step_ms / planned_->base_ms, 3) + " x" : "");
     if (planned_) {
-      add("bound of any plan", "", "", fixed(planned_->bound_ms / planned_->base_ms, 3) + " x");
+      add("bound of any plan", "", "",
+          with_decimals(planned_->bound_ms / planned_->base_ms, 3) + " x");
     }
   }
 
@@ -169,7 +171,7 @@ std::string to_text(const TrainFigures& figures) {
   FiguresTable table(figures);
   table.add_memory();
   table.add_times();
-  const auto loss = [](const TrainingRun& run) { return fixed(last_loss(run), 4); };
+  const auto loss = [](const TrainingRun& run) { return with_decimals(last_loss(run), 4); };
   table.add("loss of the last step", table.of_base(loss), loss(figures.with));
   table.add("moved out, back in a step", "",
             to_string(report.bytes_out) + ", " + to_string(report.bytes_back));

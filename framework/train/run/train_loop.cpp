@@ -11,6 +11,7 @@
 
 #include "spillway/comm/same_replays.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/core/numbers.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/resume.hpp"
 #include "train/checkpoint/tensor_digest.hpp"
@@ -161,10 +162,11 @@ class Loop {
   }
 
   [[nodiscard]] std::string note_of(const TrainingStep& step) const {
-    std::string note = "loss " + fixed(step.loss, 4) + ", " + fixed(tokens_per_second(step), 0) +
-                       " tokens/s, device " + to_string(step.peak);
+    std::string note = "loss " + with_decimals(step.loss, 4) + ", " +
+                       with_decimals(tokens_per_second(step), 0) + " tokens/s, device " +
+                       to_string(step.peak);
     if (session_ != nullptr) note += ", host " + to_string(session_->report().host_peak);
-    if (result_.evaluation) note += ", evaluation " + fixed(*result_.evaluation, 4);
+    if (result_.evaluation) note += ", evaluation " + with_decimals(*result_.evaluation, 4);
     return note;
   }
 

@@ -17,6 +17,9 @@ namespace spillway {
 /// "3.14" for two decimals.
 [[nodiscard]] std::string with_decimals(double number, int decimals);
 
+/// "3.1 ms" of nanoseconds.
+[[nodiscard]] std::string milliseconds_text(std::int64_t ns);
+
 /// As few digits as it takes to read the same number again: "0.5", "1e+20".
 [[nodiscard]] std::string shortest(double number);
 

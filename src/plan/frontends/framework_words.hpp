@@ -14,6 +14,9 @@
 
 namespace spillway {
 
+/// The largest number of layers that a file may give.
+inline constexpr int kMostLayers = 1'000'000;
+
 /// Read a section. What is valid there but says nothing goes to `notes`.
 /// Errors: ConfigError, also for combinations without meaning.
 [[nodiscard]] InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes);

@@ -8,8 +8,6 @@
 namespace spillway {
 namespace {
 
-constexpr int kMostLayers = 1'000'000;
-
 /// The section, with the `model` table in which InternEvo's own files have some of the words.
 class Section {
  public:

@@ -5,8 +5,6 @@
 namespace spillway {
 namespace {
 
-constexpr int kMostLayers = 1'000'000;
-
 const std::vector<std::string>& offload_words() {
   static const std::vector<std::string> kWords = {
       "attn_norm", "qkv_linear", "core_attn",  "attn_proj", "mlp_norm",   "fc1",           "act",

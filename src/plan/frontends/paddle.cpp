@@ -3,7 +3,6 @@
 namespace spillway {
 
 PaddleWords read_paddle(TomlReader& section, std::vector<std::string>& notes) {
-  constexpr int kMostLayers = 1'000'000;
   PaddleWords words;
   words.place = section.place();
   words.recompute_interval =

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "spillway/core/error.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
@@ -12,8 +13,6 @@ std::int64_t handed_out(Bytes size, Bytes granularity) {
   const std::uint64_t step = std::max<std::uint64_t>(granularity.count(), 1);
   return static_cast<std::int64_t>((size.count() + step - 1) / step * step);
 }
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 class Modeller {
  public:
@@ -30,7 +29,7 @@ class Modeller {
       model_.value_bytes.push_back(handed_out(value.size, granularity));
     }
     for (const BufferProfile& buffer : chunk.buffers) {
-      BufferLife& life = model_.buffers[place(buffer.id)];
+      BufferLife& life = model_.buffers[to_index(buffer.id)];
       life.bytes = handed_out(buffer.size, granularity);
       life.born = life.saved = life.let_go = life.dropped = -1;
       life.counted = is_step_memory(buffer.fixed);
@@ -43,7 +42,7 @@ class Modeller {
   [[nodiscard]] PassModel run() && {
     bool backward = false;
     for (int moment = 0; moment <= model_.end; ++moment) {
-      const Moment& now = chunk_.timeline[place(moment)];
+      const Moment& now = chunk_.timeline[to_index(moment)];
       since_begin_ += now.compute_ns;
       (backward ? model_.backward_ns : model_.forward_ns) += now.compute_ns;
       backward = backward || now.kind == MomentKind::kBackwardBegins;
@@ -57,29 +56,29 @@ class Modeller {
   void note(int moment, const Moment& now) {
     switch (now.kind) {
       case MomentKind::kCallBegins:
-        model_.calls[place(now.index)].begins = moment;
-        model_.calls[place(now.index)].ns = -since_begin_;
+        model_.calls[to_index(now.index)].begins = moment;
+        model_.calls[to_index(now.index)].ns = -since_begin_;
         running_.push_back(now.index);
         return;
       case MomentKind::kCallEnds:
         return call_ends(moment, now.index);
       case MomentKind::kSave:
-        model_.save_moment[place(now.index)] = moment;
-        if (!running_.empty()) model_.save_call[place(now.index)] = running_.back();
-        first(model_.buffers[place(chunk_.sites[place(now.index)].buffer)].saved, moment);
+        model_.save_moment[to_index(now.index)] = moment;
+        if (!running_.empty()) model_.save_call[to_index(now.index)] = running_.back();
+        first(model_.buffers[to_index(chunk_.sites[to_index(now.index)].buffer)].saved, moment);
         return;
       case MomentKind::kBackwardBegins:
         model_.backward_begins = moment;
         return;
       case MomentKind::kUnpack: {
-        model_.unpack_moment[place(now.index)] = moment;
-        BufferLife& life = model_.buffers[place(chunk_.unpack_order[place(now.index)])];
+        model_.unpack_moment[to_index(now.index)] = moment;
+        BufferLife& life = model_.buffers[to_index(chunk_.unpack_order[to_index(now.index)])];
         first(life.first_need, moment);
         life.last_need = moment;
         return;
       }
       case MomentKind::kDrop:
-        model_.buffers[place(now.index)].dropped = moment;
+        model_.buffers[to_index(now.index)].dropped = moment;
         return;
       case MomentKind::kEnd:
         return;
@@ -87,16 +86,16 @@ class Modeller {
   }
 
   void call_ends(int moment, int number) {
-    CallLife& call = model_.calls[place(number)];
+    CallLife& call = model_.calls[to_index(number)];
     call.ends = moment;
     call.ns += since_begin_;
     std::erase(running_, number);
-    const OperatorProfile& profile = chunk_.operators[place(number)];
+    const OperatorProfile& profile = chunk_.operators[to_index(number)];
     for (const int value : profile.makes) {
-      model_.last_read[place(value)] = std::max(model_.last_read[place(value)], moment);
+      model_.last_read[to_index(value)] = std::max(model_.last_read[to_index(value)], moment);
     }
     for (const int value : profile.reads) {
-      model_.last_read[place(value)] = std::max(model_.last_read[place(value)], moment);
+      model_.last_read[to_index(value)] = std::max(model_.last_read[to_index(value)], moment);
     }
   }
 
@@ -105,11 +104,11 @@ class Modeller {
   }
 
   void complete(const BufferProfile& buffer) {
-    BufferLife& life = model_.buffers[place(buffer.id)];
+    BufferLife& life = model_.buffers[to_index(buffer.id)];
     if (life.dropped < 0) life.dropped = model_.end;
     if (life.saved < 0) life.saved = 0;
-    const int maker = buffer.value < 0 ? -1 : chunk_.values[place(buffer.value)].call;
-    life.born = maker < 0 ? life.saved : std::min(life.saved, model_.calls[place(maker)].ends);
+    const int maker = buffer.value < 0 ? -1 : chunk_.values[to_index(buffer.value)].call;
+    life.born = maker < 0 ? life.saved : std::min(life.saved, model_.calls[to_index(maker)].ends);
     if (life.born < 0) life.born = life.saved;
     life.let_go = buffer.let_go < 0 ? life.dropped : buffer.let_go;
   }

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "plan/profile/pass_calls.hpp"
+#include "spillway/core/index.hpp"
 #include "spillway/plan/compute_times.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 /// What autograd gave up and saved again was given up for good only the last time.
 void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
@@ -18,8 +17,8 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
   std::vector<bool> superfluous(moments.size());
   for (std::size_t i = moments.size(); i-- > 0;) {
     if (moments[i].kind != MomentKind::kDrop) continue;
-    superfluous[i] = dropped[place(moments[i].index)];
-    dropped[place(moments[i].index)] = true;
+    superfluous[i] = dropped[to_index(moments[i].index)];
+    dropped[to_index(moments[i].index)] = true;
   }
   std::vector<int> new_place(moments.size());
   std::vector<Moment> kept;
@@ -38,7 +37,7 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
     }
   }
   for (BufferProfile& buffer : chunk.buffers) {
-    if (buffer.let_go >= 0) buffer.let_go = new_place[place(buffer.let_go)];
+    if (buffer.let_go >= 0) buffer.let_go = new_place[to_index(buffer.let_go)];
   }
   moments = std::move(kept);
 }
@@ -48,18 +47,19 @@ void take_out_unsaved(Bytes granularity, ChunkProfile& chunk) {
   std::vector<int> saved(chunk.buffers.size(), -1);
   for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
     const Moment& moment = chunk.timeline[i];
-    if (moment.kind == MomentKind::kCallEnds) call_ends[place(moment.index)] = static_cast<int>(i);
+    if (moment.kind == MomentKind::kCallEnds)
+      call_ends[to_index(moment.index)] = static_cast<int>(i);
     if (moment.kind != MomentKind::kSave) continue;
-    int& first = saved[place(chunk.sites[place(moment.index)].buffer)];
+    int& first = saved[to_index(chunk.sites[to_index(moment.index)].buffer)];
     if (first < 0) first = static_cast<int>(i);
   }
   const std::uint64_t step = std::max<std::uint64_t>(granularity.count(), 1);
   for (const BufferProfile& buffer : chunk.buffers) {
     const int call = buffer.producer.call;
-    if (call < 0 || call_ends[place(call)] < 0 || !is_step_memory(buffer.fixed)) continue;
+    if (call < 0 || call_ends[to_index(call)] < 0 || !is_step_memory(buffer.fixed)) continue;
     const std::uint64_t bytes = (buffer.size.count() + step - 1) / step * step;
-    for (int i = call_ends[place(call)] + 1; i <= saved[place(buffer.id)]; ++i) {
-      chunk.timeline[place(i)].other_bytes -= static_cast<std::int64_t>(bytes);
+    for (int i = call_ends[to_index(call)] + 1; i <= saved[to_index(buffer.id)]; ++i) {
+      chunk.timeline[to_index(i)].other_bytes -= static_cast<std::int64_t>(bytes);
     }
   }
 }

@@ -6,14 +6,13 @@
 #include "plan/recompute/need_order.hpp"
 #include "plan/recompute/obstacles.hpp"
 #include "plan/recompute/weigh.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
 
 /// In a list of anchors by value: not yet in the plan's list.
 constexpr int kWanted = -2;
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 class RecomputePlanner {
  public:
@@ -47,18 +46,18 @@ class RecomputePlanner {
   }
 
  private:
-  [[nodiscard]] const ValueProfile& value(int id) const { return chunk_.values[place(id)]; }
+  [[nodiscard]] const ValueProfile& value(int id) const { return chunk_.values[to_index(id)]; }
   [[nodiscard]] const OperatorProfile& call_at(int call) const {
-    return chunk_.operators[place(call)];
+    return chunk_.operators[to_index(call)];
   }
 
   void demote_the_impossible() {
     for (Decision& decision : plan_.decisions) {
       if (decision.action.kind != ActionKind::kRecompute) continue;
-      const BufferProfile& buffer = chunk_.buffers[place(decision.buffer)];
+      const BufferProfile& buffer = chunk_.buffers[to_index(decision.buffer)];
       const std::string why = obstacles_.of_buffer(buffer);
       if (why.empty()) {
-        replayed_[place(value(buffer.value).call)] = true;
+        replayed_[to_index(value(buffer.value).call)] = true;
         continue;
       }
       decision.action = {decision.second, false, ""};
@@ -80,20 +79,20 @@ class RecomputePlanner {
     for (const int id : call_at(call).makes) {
       const int buffer = value(id).buffer;
       const bool wanted =
-          buffer < 0 ? readers_[place(id)].first >= 0
-                     : plan_.decisions[place(buffer)].action.kind == ActionKind::kRecompute;
+          buffer < 0 ? readers_[to_index(id)].first >= 0
+                     : plan_.decisions[to_index(buffer)].action.kind == ActionKind::kRecompute;
       if (wanted) bytes = saturating_sum(bytes, value(id).size.count());
     }
     return bytes;
   }
 
   [[nodiscard]] bool is_wanted_inside(int id) const {
-    const Readers& readers = readers_[place(id)];
+    const Readers& readers = readers_[to_index(id)];
     return is_unsaved(value(id)) && readers.first >= 0 && readers.first_from_outside < 0;
   }
 
   [[nodiscard]] Wish wish(int id) const {
-    return wishes_.empty() ? Wish::kNone : wishes_[place(id)];
+    return wishes_.empty() ? Wish::kNone : wishes_[to_index(id)];
   }
 
   /// Holding what is slow to make is no use where no more than its own bytes are made of it.
@@ -107,7 +106,7 @@ class RecomputePlanner {
       case Leaning::kByBytes:
         if (wish(id) != Wish::kNone) return wish(id) == Wish::kReplay;
         return weighed.inputs < size &&
-               (weighed.leaning == Leaning::kByBytes || readers_[place(id)].made <= size);
+               (weighed.leaning == Leaning::kByBytes || readers_[to_index(id)].made <= size);
       case Leaning::kNamed:
       case Leaning::kImpossible:
         return false;
@@ -121,14 +120,14 @@ class RecomputePlanner {
       const std::vector<int>& makes = call_at(call).makes;
       if (std::any_of(makes.begin(), makes.end(),
                       [this](int id) { return is_wanted_inside(id) && is_worth_a_replay(id); })) {
-        replayed_[place(call)] = true;
+        replayed_[to_index(call)] = true;
       }
       for (const int id : makes) {
-        const bool wanted = is_unsaved(value(id)) && readers_[place(id)].first >= 0;
-        if (wanted && !(replayed_[place(call)] && is_wanted_inside(id)))
-          anchor_of_[place(id)] = kWanted;
+        const bool wanted = is_unsaved(value(id)) && readers_[to_index(id)].first >= 0;
+        if (wanted && !(replayed_[to_index(call)] && is_wanted_inside(id)))
+          anchor_of_[to_index(id)] = kWanted;
       }
-      if (replayed_[place(call)]) note_reads(call);
+      if (replayed_[to_index(call)]) note_reads(call);
     }
   }
 
@@ -136,7 +135,7 @@ class RecomputePlanner {
     const std::uint64_t made = wanted_bytes(call);
     for (const int id : call_at(call).reads) {
       if (value(id).call < 0) continue;
-      Readers& readers = readers_[place(id)];
+      Readers& readers = readers_[to_index(id)];
       if (readers.first != call) readers.made = saturating_sum(readers.made, made);
       readers.first = call;
       if (weights_->crosses(id, call)) readers.first_from_outside = call;
@@ -147,8 +146,8 @@ class RecomputePlanner {
   [[nodiscard]] std::size_t count_passages() const {
     const auto leads_out = [this](const Decision& decision) {
       if (decision.action.kind != ActionKind::kRecompute) return false;
-      const int id = chunk_.buffers[place(decision.buffer)].value;
-      const int reader = readers_[place(id)].first_from_outside;
+      const int id = chunk_.buffers[to_index(decision.buffer)].value;
+      const int reader = readers_[to_index(id)].first_from_outside;
       return reader >= 0 && call_at(reader).layer >= 0 && call_at(value(id).call).layer >= 0;
     };
     return static_cast<std::size_t>(
@@ -159,7 +158,7 @@ class RecomputePlanner {
     for (int call = 0; call < static_cast<int>(chunk_.operators.size()); ++call) {
       const std::vector<int>& makes = call_at(call).makes;
       for (std::size_t output = 0; output < makes.size(); ++output) {
-        int& anchor = anchor_of_[place(makes[output])];
+        int& anchor = anchor_of_[to_index(makes[output])];
         if (anchor != kWanted) continue;
         anchor = static_cast<int>(plan_.anchors.size());
         plan_.anchors.push_back(make_anchor(makes[output], static_cast<int>(output)));
@@ -178,7 +177,7 @@ class RecomputePlanner {
     anchor.saves = made_by.saves;
     anchor.ordinal = made_by.ordinal;
     const Weighed& weighed = weights_->of(id);
-    const Readers& readers = readers_[place(id)];
+    const Readers& readers = readers_[to_index(id)];
     if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
       anchor.action = rules_.rules[weighed.rule].action;
       anchor.reason = name_of(rules_.rules[weighed.rule], weighed.rule);
@@ -203,8 +202,8 @@ class RecomputePlanner {
   }
 
   [[nodiscard]] std::string why(int id) const {
-    if (readers_[place(id)].first_from_outside >= 0) {
-      const int layer = call_at(readers_[place(id)].first_from_outside).layer;
+    if (readers_[to_index(id)].first_from_outside >= 0) {
+      const int layer = call_at(readers_[to_index(id)].first_from_outside).layer;
       return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
     }
     switch (weights_->of(id).leaning) {
@@ -222,9 +221,9 @@ class RecomputePlanner {
 
   void add_operators() {
     std::vector<bool> recorded = replayed_;
-    for (const Anchor& anchor : plan_.anchors) recorded[place(anchor.call)] = true;
+    for (const Anchor& anchor : plan_.anchors) recorded[to_index(anchor.call)] = true;
     for (int call = 0; call < static_cast<int>(recorded.size()); ++call) {
-      if (recorded[place(call)]) plan_.operators.push_back({call, call_at(call).name});
+      if (recorded[to_index(call)]) plan_.operators.push_back({call, call_at(call).name});
     }
   }
 

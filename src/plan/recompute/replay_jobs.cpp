@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "spillway/core/error.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 /// Carries out a pass on paper: what a session's book, buffers and replays would say, without
 /// memory.
@@ -37,14 +36,14 @@ class ReplayWalk {
       result_.held_until[i] = model.buffers[i].dropped;
     }
     for (std::size_t i = 0; i < plan.anchors.size(); ++i) {
-      anchors_of_call_[place(plan.anchors[i].call)].push_back(static_cast<int>(i));
+      anchors_of_call_[to_index(plan.anchors[i].call)].push_back(static_cast<int>(i));
     }
   }
 
   [[nodiscard]] ReplayPlan run() && {
     if (!recomputes_ && plan_.anchors.empty()) return std::move(result_);
     for (now_ = 0; now_ <= model_.end; ++now_) {
-      const Moment& moment = chunk_.timeline[place(now_)];
+      const Moment& moment = chunk_.timeline[to_index(now_)];
       switch (moment.kind) {
         case MomentKind::kCallBegins:
           break;
@@ -52,7 +51,7 @@ class ReplayWalk {
           call_ends(moment.index);
           break;
         case MomentKind::kSave:
-          save(chunk_.sites[place(moment.index)].buffer);
+          save(chunk_.sites[to_index(moment.index)].buffer);
           break;
         case MomentKind::kBackwardBegins:
           begin_backward();
@@ -69,7 +68,7 @@ class ReplayWalk {
     }
     for (const ValueState& value : values_) {
       if (value.holders > 0 && value.holder >= 0) {
-        result_.held_until[place(value.holder)] = model_.end;
+        result_.held_until[to_index(value.holder)] = model_.end;
       }
     }
     return std::move(result_);
@@ -107,35 +106,37 @@ class ReplayWalk {
   };
 
   [[nodiscard]] const ValueProfile& profile_of(int value) const {
-    return chunk_.values[place(value)];
+    return chunk_.values[to_index(value)];
   }
   [[nodiscard]] const OperatorProfile& call_at(int call) const {
-    return chunk_.operators[place(call)];
+    return chunk_.operators[to_index(call)];
   }
-  [[nodiscard]] std::int64_t bytes_of(int value) const { return model_.value_bytes[place(value)]; }
+  [[nodiscard]] std::int64_t bytes_of(int value) const {
+    return model_.value_bytes[to_index(value)];
+  }
 
   /// The managed buffer that autograd still has of a value; null if there is none.
   [[nodiscard]] const BufferState* saved_as(int value) const {
     const int id = profile_of(value).buffer;
     if (id < 0) return nullptr;
-    const BufferState& buffer = buffers_[place(id)];
+    const BufferState& buffer = buffers_[to_index(id)];
     return buffer.managed && buffer.saved && !buffer.dropped ? &buffer : nullptr;
   }
 
   // Forward.
 
   void call_ends(int call) {
-    calls_[place(call)].ended = true;
+    calls_[to_index(call)].ended = true;
     if (any_saved_) make_anchors(call);
     settle_awaited();
   }
 
   void make_anchors(int call) {
-    for (const int anchor : anchors_of_call_[place(call)]) {
-      const Anchor& wanted = plan_.anchors[place(anchor)];
-      const int id = call_at(call).makes[place(wanted.output)];
-      result_.anchored[place(anchor)] = now_;
-      ValueState& value = values_[place(id)];
+    for (const int anchor : anchors_of_call_[to_index(call)]) {
+      const Anchor& wanted = plan_.anchors[to_index(anchor)];
+      const int id = call_at(call).makes[to_index(wanted.output)];
+      result_.anchored[to_index(anchor)] = now_;
+      ValueState& value = values_[to_index(id)];
       value.holder = static_cast<int>(plan_.decisions.size()) + anchor;
       ++value.holders;
       anchored_values_.push_back(id);
@@ -148,23 +149,23 @@ class ReplayWalk {
         if (calls_[call].ended) make_anchors(static_cast<int>(call));
       }
     }
-    BufferState& buffer = buffers_[place(id)];
-    const int value = chunk_.buffers[place(id)].value;
-    if (!buffer.managed && value >= 0) values_[place(value)].kept = true;
+    BufferState& buffer = buffers_[to_index(id)];
+    const int value = chunk_.buffers[to_index(id)].value;
+    if (!buffer.managed && value >= 0) values_[to_index(value)].kept = true;
     if (buffer.saved) return;
     buffer.saved = true;
     if (buffer.recomputed) {
       if (value < 0 || profile_of(value).call < 0) refuse(id);
       buffer.awaited = true;
       awaited_.push_back(id);
-    } else if (buffer.managed && value >= 0 && values_[place(value)].holders > 0) {
-      values_[place(value)].holder = id;
+    } else if (buffer.managed && value >= 0 && values_[to_index(value)].holders > 0) {
+      values_[to_index(value)].holder = id;
     }
     settle_awaited();
   }
 
   [[noreturn]] void refuse(int id) const {
-    const Position& position = chunk_.buffers[place(id)].position;
+    const Position& position = chunk_.buffers[to_index(id)].position;
     throw InvalidArgument("simulate", "buffer " + std::to_string(id) + " (" + position.scope + " " +
                                           position.saver +
                                           ") is to be recomputed, but nobody is known to have made "
@@ -173,20 +174,20 @@ class ReplayWalk {
 
   void settle_awaited() {
     std::erase_if(awaited_, [this](int id) {
-      const int maker = profile_of(chunk_.buffers[place(id)].value).call;
-      if (!calls_[place(maker)].ended) return false;
+      const int maker = profile_of(chunk_.buffers[to_index(id)].value).call;
+      if (!calls_[to_index(maker)].ended) return false;
       settle(id);
       return true;
     });
   }
 
   void settle(int id) {
-    BufferState& buffer = buffers_[place(id)];
+    BufferState& buffer = buffers_[to_index(id)];
     buffer.awaited = false;
-    result_.given_up[place(id)] = now_;
-    find_roots(chunk_.buffers[place(id)].value, buffer.roots);
+    result_.given_up[to_index(id)] = now_;
+    find_roots(chunk_.buffers[to_index(id)].value, buffer.roots);
     for (const int root : buffer.roots) {
-      ValueState& value = values_[place(root)];
+      ValueState& value = values_[to_index(root)];
       if (value.holders++ > 0) continue;
       const BufferState* const saved = saved_as(root);
       if (saved != nullptr && !saved->recomputed) value.holder = profile_of(root).buffer;
@@ -196,7 +197,7 @@ class ReplayWalk {
   /// Where the way back from `target` ends.
   void find_roots(int target, std::vector<int>& roots) {
     ++search_;
-    values_[place(target)].seen = search_;
+    values_[to_index(target)].seen = search_;
     open_.clear();
     open_reads(profile_of(target).call);
     while (!open_.empty()) {
@@ -204,7 +205,7 @@ class ReplayWalk {
       open_.pop_back();
       const BufferState* const saved = saved_as(id);
       const bool remade = saved != nullptr && saved->recomputed && !saved->awaited;
-      if (remade && values_[place(id)].holders == 0) {
+      if (remade && values_[to_index(id)].holders == 0) {
         for (const int root : saved->roots) {
           if (first_sight(root)) roots.push_back(root);
         }
@@ -217,7 +218,7 @@ class ReplayWalk {
   }
 
   [[nodiscard]] bool is_root(int id, const BufferState* saved) const {
-    const ValueState& value = values_[place(id)];
+    const ValueState& value = values_[to_index(id)];
     if (value.holders > 0 || (saved != nullptr && !saved->recomputed)) return true;
     const int maker = profile_of(id).call;
     return maker < 0 || value.kept || !may_repeat(maker);
@@ -230,7 +231,7 @@ class ReplayWalk {
   }
 
   [[nodiscard]] bool first_sight(int value) {
-    return std::exchange(values_[place(value)].seen, search_) != search_;
+    return std::exchange(values_[to_index(value)].seen, search_) != search_;
   }
 
   void open_reads(int call) {
@@ -242,7 +243,7 @@ class ReplayWalk {
   // Backward.
 
   [[nodiscard]] bool is_there(int id) const {
-    const ValueState& value = values_[place(id)];
+    const ValueState& value = values_[to_index(id)];
     if (value.remade || value.holders > 0 || profile_of(id).call < 0) return true;
     const BufferState* const saved = saved_as(id);
     return saved != nullptr && (!saved->recomputed || saved->on_device);
@@ -262,9 +263,9 @@ class ReplayWalk {
     while (!open_.empty()) {
       const int call = open_.back();
       open_.pop_back();
-      if (std::exchange(calls_[place(call)].counted, true)) continue;
+      if (std::exchange(calls_[to_index(call)].counted, true)) continue;
       for (const int id : call_at(call).reads) {
-        ++values_[place(id)].readers_left;
+        ++values_[to_index(id)].readers_left;
         const BufferState* const saved = saved_as(id);
         const bool stops = is_there(id) || (saved != nullptr && saved->recomputed);
         if (!stops) open_.push_back(profile_of(id).call);
@@ -273,24 +274,24 @@ class ReplayWalk {
   }
 
   void let_go(int root) {
-    ValueState& value = values_[place(root)];
+    ValueState& value = values_[to_index(root)];
     if (--value.holders > 0 || value.holder < 0) return;
     const int holder = std::exchange(value.holder, -1);
-    const bool anchor = place(holder) >= buffers_.size();
-    if (anchor || buffers_[place(holder)].dropped) result_.held_until[place(holder)] = now_;
+    const bool anchor = to_index(holder) >= buffers_.size();
+    if (anchor || buffers_[to_index(holder)].dropped) result_.held_until[to_index(holder)] = now_;
   }
 
   void unpack(int at) {
-    const int id = chunk_.unpack_order[place(at)];
-    BufferState& buffer = buffers_[place(id)];
+    const int id = chunk_.unpack_order[to_index(at)];
+    BufferState& buffer = buffers_[to_index(id)];
     if (!buffer.recomputed || !buffer.saved || buffer.on_device) return;
     buffer.on_device = true;
-    if (now_ < model_.buffers[place(id)].let_go) return;  // The model still has it.
+    if (now_ < model_.buffers[to_index(id)].let_go) return;  // The model still has it.
     buffer.on_device = false;
     ReplayJob job;
     job.place = at;
     job.buffer = id;
-    find_calls(chunk_.buffers[place(id)].value, job);
+    find_calls(chunk_.buffers[to_index(id)].value, job);
     find_results(job);
     find_inputs(job);
     repeat(job);
@@ -303,7 +304,7 @@ class ReplayWalk {
     while (!open_.empty()) {
       const int call = open_.back();
       open_.pop_back();
-      if (std::exchange(calls_[place(call)].seen, search_) == search_) continue;
+      if (std::exchange(calls_[to_index(call)].seen, search_) == search_) continue;
       job.calls.push_back(call);
       for (const int id : call_at(call).reads) {
         if (!is_there(id)) open_.push_back(profile_of(id).call);
@@ -315,10 +316,10 @@ class ReplayWalk {
   void find_results(ReplayJob& job) {
     const int number = static_cast<int>(result_.jobs.size());
     for (const int call : job.calls) {
-      job.ns += model_.calls[place(call)].ns;
-      for (const int id : call_at(call).reads) ++values_[place(id)].uses;
+      job.ns += model_.calls[to_index(call)].ns;
+      for (const int id : call_at(call).reads) ++values_[to_index(id)].uses;
       for (const int id : call_at(call).makes) {
-        ValueState& value = values_[place(id)];
+        ValueState& value = values_[to_index(id)];
         value.made_in = number;
         const BufferState* const saved = saved_as(id);
         if (saved == nullptr || !saved->recomputed || saved->on_device) continue;
@@ -332,7 +333,7 @@ class ReplayWalk {
     const int number = static_cast<int>(result_.jobs.size());
     for (const int call : job.calls) {
       for (const int id : call_at(call).reads) {
-        ValueState& value = values_[place(id)];
+        ValueState& value = values_[to_index(id)];
         if (value.made_in == number || value.remade) continue;
         if (std::exchange(value.read_in, number) == number) continue;
         const BufferState* const saved = saved_as(id);
@@ -357,10 +358,10 @@ class ReplayWalk {
     trim(job, number);
     std::int64_t made = 0;
     for (const int id : job.makes) {
-      const int value = chunk_.buffers[place(id)].value;
+      const int value = chunk_.buffers[to_index(id)].value;
       made += bytes_of(value);
       set_remade(value, false);
-      buffers_[place(id)].on_device = true;
+      buffers_[to_index(id)].on_device = true;
     }
     job.transient_bytes = most - made;
     note_lingering();
@@ -370,10 +371,10 @@ class ReplayWalk {
   /// time.
   [[nodiscard]] std::int64_t taken_over(int call, int made) const {
     for (const int id : call_at(call).reads) {
-      const ValueState& value = values_[place(id)];
+      const ValueState& value = values_[to_index(id)];
       const bool changed_here = profile_of(id).overwritten && bytes_of(id) == bytes_of(made) &&
-                                model_.last_read[place(id)] == model_.calls[place(call)].ends;
-      const bool mine = calls_[place(call)].counted && !calls_[place(call)].repeated;
+                                model_.last_read[to_index(id)] == model_.calls[to_index(call)].ends;
+      const bool mine = calls_[to_index(call)].counted && !calls_[to_index(call)].repeated;
       if (changed_here && value.remade && value.uses <= 1 && value.readers_left <= (mine ? 1 : 0)) {
         return bytes_of(made);
       }
@@ -382,22 +383,22 @@ class ReplayWalk {
   }
 
   void keep(int id, int number) {
-    const ValueState& value = values_[place(id)];
+    const ValueState& value = values_[to_index(id)];
     if (value.wanted_in != number && value.readers_left == 0 && value.uses == 0) return;
     set_remade(id, true);
   }
 
   void set_remade(int id, bool remade) {
-    bool& now = values_[place(id)].remade;
+    bool& now = values_[to_index(id)].remade;
     if (now != remade) remade_bytes_ += remade ? bytes_of(id) : -bytes_of(id);
     now = remade;
   }
 
   void finish_inputs(int call, int number) {
-    CallState& state = calls_[place(call)];
+    CallState& state = calls_[to_index(call)];
     const bool first = !std::exchange(state.repeated, true) && state.counted;
     for (const int id : call_at(call).reads) {
-      ValueState& value = values_[place(id)];
+      ValueState& value = values_[to_index(id)];
       if (first) --value.readers_left;
       const int uses = --value.uses;
       if (value.readers_left == 0 && uses == 0 && value.wanted_in != number) set_remade(id, false);
@@ -407,29 +408,29 @@ class ReplayWalk {
   void trim(const ReplayJob& job, int number) {
     for (const int call : job.calls) {
       for (const int id : call_at(call).makes) {
-        const ValueState& value = values_[place(id)];
+        const ValueState& value = values_[to_index(id)];
         if (value.remade && value.wanted_in != number) lingering_.push_back(id);
       }
     }
     std::int64_t bytes = 0;
-    for (const int id : lingering_) bytes += values_[place(id)].remade ? bytes_of(id) : 0;
+    for (const int id : lingering_) bytes += values_[to_index(id)].remade ? bytes_of(id) : 0;
     while (bytes > most_lingering_ && !lingering_.empty()) {
       const int oldest = lingering_.front();
       lingering_.pop_front();
-      if (!values_[place(oldest)].remade) continue;
+      if (!values_[to_index(oldest)].remade) continue;
       bytes -= bytes_of(oldest);
       set_remade(oldest, false);
     }
   }
 
   void drop(int id) {
-    BufferState& buffer = buffers_[place(id)];
+    BufferState& buffer = buffers_[to_index(id)];
     buffer.dropped = true;
-    const int value_id = chunk_.buffers[place(id)].value;
+    const int value_id = chunk_.buffers[to_index(id)].value;
     if (!buffer.managed || value_id < 0) return;
-    ValueState& value = values_[place(value_id)];
+    ValueState& value = values_[to_index(value_id)];
     if (!buffer.recomputed) {
-      if (value.holder == id) result_.held_until[place(id)] = -1;  // Until they let go.
+      if (value.holder == id) result_.held_until[to_index(id)] = -1;  // Until they let go.
       return;
     }
     if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.remade) {

@@ -1,7 +1,6 @@
-#include <array>
-#include <cstdio>
 
 #include "spillway/core/columns.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/curve.hpp"
 #include "util/json_fields.hpp"
 
@@ -22,21 +21,16 @@ void describe(Fields& fields, const CurvePoint& point) {
 
 namespace {
 
-std::string number(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
-
 std::string percent(Bytes part, Bytes whole) {
   if (whole == Bytes()) return "-";
-  return number(100 * static_cast<double>(part.count()) / static_cast<double>(whole.count()), 0) +
+  return with_decimals(100 * static_cast<double>(part.count()) / static_cast<double>(whole.count()),
+                       0) +
          " %";
 }
 
 std::string multiple(std::int64_t ns, std::int64_t base_ns) {
   if (base_ns <= 0) return "-";
-  return number(static_cast<double>(ns) / static_cast<double>(base_ns), 3) + " x";
+  return with_decimals(static_cast<double>(ns) / static_cast<double>(base_ns), 3) + " x";
 }
 
 std::vector<std::string> row_of(const CurvePoint& point, const Curve& curve) {
@@ -58,7 +52,7 @@ std::string to_text(const Curve& curve) {
   std::vector<std::vector<std::string>> rows = {
       {"budget", "of base", "peak", "step", "bound", "kept", "offloaded", "recomputed"}};
   for (const CurvePoint& point : curve.points) rows.push_back(row_of(point, curve));
-  return "base: everything kept, " + number(static_cast<double>(curve.base_ns) / 1e6, 1) +
+  return "base: everything kept, " + with_decimals(static_cast<double>(curve.base_ns) / 1e6, 1) +
          " ms a step, peak " + to_string(curve.base_peak) + "\n\n" +
          in_columns(rows, {0, 1, 2, 3, 4, 5, 6, 7}, 0);
 }

@@ -1,7 +1,5 @@
-#include <array>
-#include <cstdio>
-
 #include "spillway/core/columns.hpp"
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/diff.hpp"
 #include "util/json_fields.hpp"
 
@@ -26,12 +24,6 @@ void describe(Fields& fields, const ChangedActions& changed) {
 }
 
 namespace {
-
-std::string milliseconds(std::int64_t ns) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.1f ms", static_cast<double>(ns) / 1e6);
-  return text.data();
-}
 
 std::string text_of(Bytes bytes) {
   return to_string(bytes) + " (" + std::to_string(bytes.count()) + ")";
@@ -75,7 +67,7 @@ std::string to_text(const PlanDifference& difference) {
                                ": only buffers at equal positions are compared\n";
   Rows rows = {{"", "from", "to"}};
   add_rows(rows, difference.bytes, text_of);
-  add_rows(rows, difference.times, milliseconds);
+  add_rows(rows, difference.times, milliseconds_text);
   if (rows.size() > 1) text += "\nlimits and predictions\n" + in_columns(rows, {1, 2}, 2);
   text += table_of(difference.buffers, "buffer", "saved by");
   text += table_of(difference.anchors, "anchor", "made by");

@@ -1,8 +1,6 @@
 #include "spillway/plan/explain.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 
 #include "plan/policy/fold.hpp"
@@ -14,14 +12,11 @@
 namespace spillway {
 namespace {
 
-std::string fixed(double value, const char* unit) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %s", value, unit);
-  return text.data();
-}
+std::string percent(double value) { return with_decimals(value, 1) + " %"; }
 
-std::string milliseconds(std::int64_t ns) { return fixed(static_cast<double>(ns) / 1e6, "ms"); }
-std::string speed(double bytes_per_second) { return fixed(bytes_per_second / 1e9, "GB/s"); }
+std::string speed(double bytes_per_second) {
+  return with_decimals(bytes_per_second / 1e9, 1) + " GB/s";
+}
 
 struct Sum {
   std::size_t buffers = 0;
@@ -48,8 +43,8 @@ struct Row {
   bool fixed = false;
 };
 
-/// Rows in the order of their first member.
-class Rows {
+/// ScopeRows in the order of their first member.
+class ScopeRows {
  public:
   void add(const FoldedScope& scope, std::vector<std::string> words, Bytes bytes, bool fixed) {
     std::vector<std::string> key = words;
@@ -71,7 +66,7 @@ class Rows {
 };
 
 std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
-  Rows rows;
+  ScopeRows rows;
   for (const Decision& decision : chunk.decisions) {
     // Nobody can do anything about fixed buffers, so they get one line a reason.
     const bool fixed = is_fixed(decision);
@@ -88,7 +83,7 @@ std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
 }
 
 std::vector<Row> rows_of(const std::vector<Anchor>& anchors) {
-  Rows rows;
+  ScopeRows rows;
   for (const Anchor& anchor : anchors) {
     rows.add(fold(anchor.scope), {"", anchor.name, to_string(anchor.action), anchor.reason},
              anchor.bytes, false);
@@ -156,7 +151,7 @@ std::string totals(const Plan& plan) {
   for (const auto& [action, sum] : by_action) {
     const auto part = static_cast<double>(sum.bytes.count());
     const auto whole = static_cast<double>(std::max<std::uint64_t>(all.count(), 1));
-    add(action, sum, fixed(100 * part / whole, "%"));
+    add(action, sum, percent(100 * part / whole));
   }
   if (fixed_ones.buffers > 0) add("fixed", fixed_ones, "");
   return "totals\n" + in_columns(table, {1, 2, 3}, 2);
@@ -178,11 +173,9 @@ std::string limits(const Plan& plan) {
 
 /// "390.1 ms, 1.029 x": beside a step in which everything is kept, if that is known.
 std::string step_time(const Plan& plan, std::int64_t ns) {
-  if (plan.base_step_ns.value_or(0) <= 0) return milliseconds(ns);
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), ", %.3f x",
-                static_cast<double>(ns) / static_cast<double>(*plan.base_step_ns));
-  return milliseconds(ns) + text.data();
+  if (plan.base_step_ns.value_or(0) <= 0) return milliseconds_text(ns);
+  const double ratio = static_cast<double>(ns) / static_cast<double>(*plan.base_step_ns);
+  return milliseconds_text(ns) + ", " + with_decimals(ratio, 3) + " x";
 }
 
 /// How much faster another plan could be at most.
@@ -190,7 +183,7 @@ std::string above_bound(const Plan& plan) {
   if (!plan.predicted_step_ns || *plan.bound_step_ns <= 0) return {};
   const auto step = static_cast<double>(*plan.predicted_step_ns);
   const auto bound = static_cast<double>(*plan.bound_step_ns);
-  return "; the plan is at most " + fixed(std::max(0.0, 100 * (step / bound - 1)), "%") +
+  return "; the plan is at most " + percent(std::max(0.0, 100 * (step / bound - 1))) +
          " above any plan of this kind";
 }
 
@@ -201,7 +194,8 @@ std::string prediction(const Plan& plan) {
   if (plan.predicted_step_ns) {
     table.push_back({"predicted step", step_time(plan, *plan.predicted_step_ns)});
   }
-  if (plan.base_step_ns) table.push_back({"everything kept", milliseconds(*plan.base_step_ns)});
+  if (plan.base_step_ns)
+    table.push_back({"everything kept", milliseconds_text(*plan.base_step_ns)});
   if (plan.bound_step_ns) {
     table.push_back({"bound", step_time(plan, *plan.bound_step_ns) + above_bound(plan)});
   }
@@ -225,8 +219,9 @@ std::string recorded(const Profile& profile) {
   std::string text = "recorded on " + profile.device + ", " + std::to_string(profile.layers) +
                      " layers in \"" + profile.layer_scope + "\"\n" + link_of(profile.link) + "\n";
   for (const ChunkProfile& chunk : profile.chunks) {
-    text += "chunk " + std::to_string(chunk.chunk) + ": forward " + milliseconds(chunk.forward_ns) +
-            ", backward " + milliseconds(chunk.backward_ns) + ", peak if all were kept " +
+    text += "chunk " + std::to_string(chunk.chunk) + ": forward " +
+            milliseconds_text(chunk.forward_ns) + ", backward " +
+            milliseconds_text(chunk.backward_ns) + ", peak if all were kept " +
             to_string(chunk.theoretical_peak) + "\n";
   }
   return text + "\n";

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "plan/profile/timeline.hpp"
+#include "spillway/core/index.hpp"
 #include "spillway/plan/rules.hpp"
 #include "spillway/plan/simulate.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 /// Bytes of a chunk's saved buffers, if all are kept: by moment.
 class KeptBytes {
@@ -25,29 +24,29 @@ class KeptBytes {
       const Moment& moment = chunk.timeline[i];
       const auto now = static_cast<int>(i);
       if (moment.kind == MomentKind::kBackwardBegins) backward_ = now;
-      if (moment.kind == MomentKind::kDrop) dropped[place(moment.index)] = now;
+      if (moment.kind == MomentKind::kDrop) dropped[to_index(moment.index)] = now;
       if (moment.kind == MomentKind::kSave) {
-        first(born[place(chunk.sites[place(moment.index)].buffer)], now);
+        first(born[to_index(chunk.sites[to_index(moment.index)].buffer)], now);
       }
       if (moment.kind != MomentKind::kCallEnds) continue;
       for (const BufferProfile& buffer : chunk.buffers) {
-        if (buffer.producer.call == moment.index) first(born[place(buffer.id)], now);
+        if (buffer.producer.call == moment.index) first(born[to_index(buffer.id)], now);
       }
     }
     const std::uint64_t step = std::max<std::uint64_t>(granularity.count(), 1);
     for (const BufferProfile& buffer : chunk.buffers) {
-      if (!is_step_memory(buffer.fixed) || born[place(buffer.id)] < 0) continue;
+      if (!is_step_memory(buffer.fixed) || born[to_index(buffer.id)] < 0) continue;
       const std::uint64_t bytes = (buffer.size.count() + step - 1) / step * step;
-      for (int i = born[place(buffer.id)] + 1; i <= dropped[place(buffer.id)]; ++i) {
-        at_[place(i)] += static_cast<std::int64_t>(bytes);
+      for (int i = born[to_index(buffer.id)] + 1; i <= dropped[to_index(buffer.id)]; ++i) {
+        at_[to_index(i)] += static_cast<std::int64_t>(bytes);
       }
     }
   }
 
-  [[nodiscard]] std::int64_t at(int moment) const { return at_[place(moment)]; }
+  [[nodiscard]] std::int64_t at(int moment) const { return at_[to_index(moment)]; }
   [[nodiscard]] int backward_begins() const { return backward_; }
   /// While other passes run between its forward and its backward.
-  [[nodiscard]] std::int64_t between() const { return at_[place(backward_)]; }
+  [[nodiscard]] std::int64_t between() const { return at_[to_index(backward_)]; }
 
  private:
   static void first(int& moment, int now) {
@@ -110,7 +109,7 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
     const int first = step.backward ? own.backward_begins() : 0;
     const int end = step.backward ? static_cast<int>(others.size()) : own.backward_begins();
     for (int moment = first; moment < end; ++moment, ++point) {
-      const std::int64_t actual = others[place(moment)] + own.at(moment) + in_flight;
+      const std::int64_t actual = others[to_index(moment)] + own.at(moment) + in_flight;
       const std::int64_t above = actual - simulation.memory.at(point).bytes;
       most = std::max(most, std::min(above, actual - limit));
     }

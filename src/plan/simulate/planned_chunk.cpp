@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "spillway/core/index.hpp"
 #include "spillway/plan/shard.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 void shard(PlannedItem& item, const Action& action, int ranks) {
   if (!action.shard || ranks < 2 || item.bytes == 0) return;
@@ -46,8 +45,8 @@ void add_anchors(PlannedChunk& chunk, int ranks) {
   const std::size_t buffers = chunk.model->buffers.size();
   for (std::size_t i = 0; i < chunk.plan->anchors.size(); ++i) {
     const Anchor& anchor = chunk.plan->anchors[i];
-    const OperatorProfile& call = chunk.model->chunk->operators[place(anchor.call)];
-    const std::size_t value = place(call.makes[place(anchor.output)]);
+    const OperatorProfile& call = chunk.model->chunk->operators[to_index(anchor.call)];
+    const std::size_t value = to_index(call.makes[to_index(anchor.output)]);
     PlannedItem item;
     item.bytes = chunk.model->value_bytes[value];
     item.action = anchor.action.kind;
@@ -64,14 +63,14 @@ void add_anchors(PlannedChunk& chunk, int ranks) {
 
 void add_needs(PlannedChunk& chunk) {
   const auto need = [&](int item, int moment) {
-    int& needed = chunk.items[place(item)].needed;
+    int& needed = chunk.items[to_index(item)].needed;
     if (needed < 0 || moment < needed) needed = moment;
   };
   for (std::size_t i = 0; i < chunk.model->unpack_moment.size(); ++i) {
     need(chunk.model->chunk->unpack_order[i], chunk.model->unpack_moment[i]);
   }
   for (const ReplayJob& job : chunk.replays.jobs) {
-    for (const int read : job.reads) need(read, chunk.model->unpack_moment[place(job.place)]);
+    for (const int read : job.reads) need(read, chunk.model->unpack_moment[to_index(job.place)]);
   }
 }
 
@@ -90,8 +89,8 @@ void add_events(PlannedChunk& chunk) {
   std::sort(chunk.events.begin(), chunk.events.end(), [](const ItemEvent& a, const ItemEvent& b) {
     return std::tie(a.moment, a.kind, a.item) < std::tie(b.moment, b.kind, b.item);
   });
-  chunk.first_event.assign(place(chunk.model->end) + 2, 0);
-  for (const ItemEvent& event : chunk.events) ++chunk.first_event[place(event.moment) + 1];
+  chunk.first_event.assign(to_index(chunk.model->end) + 2, 0);
+  for (const ItemEvent& event : chunk.events) ++chunk.first_event[to_index(event.moment) + 1];
   for (std::size_t i = 1; i < chunk.first_event.size(); ++i) {
     chunk.first_event[i] += chunk.first_event[i - 1];
   }
@@ -100,9 +99,9 @@ void add_events(PlannedChunk& chunk) {
 void add_reload_order(PlannedChunk& chunk) {
   std::vector<bool> queued(chunk.items.size());
   const auto queue = [&](int id) {
-    const PlannedItem& item = chunk.items[place(id)];
-    if (item.action != ActionKind::kOffload || item.part > 0 || queued[place(id)]) return;
-    queued[place(id)] = true;
+    const PlannedItem& item = chunk.items[to_index(id)];
+    if (item.action != ActionKind::kOffload || item.part > 0 || queued[to_index(id)]) return;
+    queued[to_index(id)] = true;
     chunk.reload_order.push_back(id);
   };
   for (const int id : chunk.plan->need_order) queue(id);
@@ -118,10 +117,10 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
     const int call = chunk.model->save_call[site];
     if (call < 0) continue;
     std::int64_t bytes = 0;
-    for (const int value : profile.operators[place(call)].makes) {
-      bytes = std::max(bytes, chunk.model->value_bytes[place(value)]);
+    for (const int value : profile.operators[to_index(call)].makes) {
+      bytes = std::max(bytes, chunk.model->value_bytes[to_index(value)]);
     }
-    std::int64_t& found = most[place(profile.sites[site].buffer)];
+    std::int64_t& found = most[to_index(profile.sites[site].buffer)];
     found = std::max(found, bytes);
   }
   return most;
@@ -130,16 +129,16 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
 /// By moment: the most that may be there from it to the end.
 std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
   const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
-  std::vector<std::int64_t> least(place(chunk.model->end) + 1, 0);
+  std::vector<std::int64_t> least(to_index(chunk.model->end) + 1, 0);
   std::int64_t so_far = chunk.lasting_bytes;
   for (int at = chunk.model->end; at > chunk.model->backward_begins; --at) {
     const Moment& moment = chunk.moment(at);
     std::int64_t bytes = moment.other_bytes;
     if (moment.kind == MomentKind::kUnpack) {
-      bytes -= gradients[place(chunk.model->chunk->unpack_order[place(moment.index)])];
+      bytes -= gradients[to_index(chunk.model->chunk->unpack_order[to_index(moment.index)])];
     }
     so_far = std::max<std::int64_t>(0, std::min(so_far, bytes));
-    least[place(at)] = so_far;
+    least[to_index(at)] = so_far;
   }
   return least;
 }
@@ -153,20 +152,20 @@ void add_what_stays(PlannedChunk& chunk) {
   chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
   if (chunk.model->chunk->later_bytes) {
     for (int moment = 0; moment <= end; ++moment) {
-      const std::int64_t later = (*chunk.model->chunk->later_bytes)[place(moment)];
+      const std::int64_t later = (*chunk.model->chunk->later_bytes)[to_index(moment)];
       chunk.grown_bytes.push_back(moment > begins ? other(moment) - later : 0);
     }
     return;
   }
   const std::vector<std::int64_t> lasting = lasting_from(chunk);
   // What a node of the graph adds, later passes make beside what is there, and then add to it.
-  chunk.grown_bytes.assign(place(end) + 1, 0);
+  chunk.grown_bytes.assign(to_index(end) + 1, 0);
   std::int64_t before_node = 0;
   for (int moment = begins + 1; moment <= end; ++moment) {
-    chunk.grown_bytes[place(moment)] = before_node;
+    chunk.grown_bytes[to_index(moment)] = before_node;
     const bool first_unpack = chunk.moment(moment).kind == MomentKind::kUnpack &&
                               chunk.moment(moment - 1).kind != MomentKind::kUnpack;
-    if (first_unpack) before_node = lasting[place(moment)];
+    if (first_unpack) before_node = lasting[to_index(moment)];
   }
 }
 

@@ -10,10 +10,10 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 62U;
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 62U;
 
 std::int64_t to_signed(Bytes bytes) {
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes.count(), kLargest));
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes.count(), kNoLimit));
 }
 
 /// Places at which a session is not asked, because the caller holds what is wanted: as if it were.
@@ -113,7 +113,7 @@ void Simulator::set_allowances(Bytes budget, Plan& plan) const {
   StepLimits limits;
   limits.windows = false;
   limits.set_shard_windows(plan.limits);
-  limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kLargest;
+  limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kNoLimit;
   const std::int64_t wanted = to_signed(budget);
   if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, {}, plan);
   // What the newest pass keeps is missed by the reloads of the oldest: the fastest shares are kept.

@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 /// The largest window that is set; larger ones are asked for by limits.
-constexpr Bytes kLargest{1ULL << 30U};
+constexpr Bytes kLargestWindow{1ULL << 30U};
 /// Of the step: less is not worth memory.
 constexpr double kSameTime = 0.002;
 /// Of what lies between the least that the plan can reach and what windows of a layer hold: where
@@ -107,8 +107,8 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   if (has_windows(plan)) return;
   const LayerBytes layer = of_a_layer(profile, plan, shard.ranks);
   Limits windows;
-  windows.in_flight = std::min(kLargest, layer.out);
-  windows.ahead = std::min(kLargest, layer.back);
+  windows.in_flight = std::min(kLargestWindow, layer.out);
+  windows.ahead = std::min(kLargestWindow, layer.back);
   if (*windows.in_flight == Bytes(0) && !layer.shards) return;
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {

@@ -4,12 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "spillway/core/index.hpp"
+
 namespace spillway {
-namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 StepWalk::StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
                    const StepLimits& limits, StepListener& listener, Tails tails)
@@ -39,7 +36,7 @@ void StepWalk::lay_out() {
       continue;
     }
     const auto forward = std::find_if(forwards.begin(), forwards.end(), same);
-    parts_[place(static_cast<int>(forward - forwards.begin()))].backward = position - begins;
+    parts_[to_index(static_cast<int>(forward - forwards.begin()))].backward = position - begins;
     position += chunk->model->end + 1 - begins;
   }
 }
@@ -57,12 +54,12 @@ void StepWalk::run() {
       open_ = static_cast<int>(passes_.size()) - 1;
     }
     const int number = step.backward ? find_pass(step) : static_cast<int>(passes_.size()) - 1;
-    now_ = {number, parts_[place(number)].chunk, step.backward, 0};
+    now_ = {number, parts_[to_index(number)].chunk, step.backward, 0};
     find_base();
     const PassModel& model = *chunk_of(now_).model;
     if (step.backward) {
       run_part(model.backward_begins, model.end);
-      passes_[place(number)].ended = true;
+      passes_[to_index(number)].ended = true;
     } else {
       run_part(0, model.backward_begins - 1);
     }
@@ -82,7 +79,7 @@ void StepWalk::find_base() {
   for (std::size_t i = 0; i < passes_.size(); ++i) {
     const Pass& pass = passes_[i];
     if (pass.ended) {
-      ended[place(pass.chunk)] = true;
+      ended[to_index(pass.chunk)] = true;
     } else if (static_cast<int>(i) != now_.pass) {
       base_bytes_ += chunk_of(pass).between_bytes;
     }
@@ -90,12 +87,12 @@ void StepWalk::find_base() {
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     if (ended[i]) base_bytes_ += chunks_[i].lasting_bytes;
   }
-  grown_ = ended[place(now_.chunk)] ? &chunks_[place(now_.chunk)].grown_bytes : nullptr;
+  grown_ = ended[to_index(now_.chunk)] ? &chunks_[to_index(now_.chunk)].grown_bytes : nullptr;
 }
 
 std::int64_t StepWalk::other_at(const StepPlace& at) const {
   const std::int64_t other = chunk_of(at).moment(at.moment).other_bytes;
-  return grown_ == nullptr || !at.backward ? other : other - (*grown_)[place(at.moment)];
+  return grown_ == nullptr || !at.backward ? other : other - (*grown_)[to_index(at.moment)];
 }
 
 bool StepWalk::backward_follows(int pass) const {
@@ -107,7 +104,7 @@ bool StepWalk::backward_follows(int pass) const {
 void StepWalk::run_part(int first, int last) {
   for (now_.moment = first; now_.moment <= last; ++now_.moment) {
     const Moment& moment = chunk_of(now_).moment(now_.moment);
-    passes_[place(now_.pass)].moment = now_.moment;
+    passes_[to_index(now_.pass)].moment = now_.moment;
     listener_.computes(now_, moment.compute_ns, bytes_with(other_at(now_)));
     act();
   }
@@ -135,7 +132,7 @@ void StepWalk::act() {
       run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
       break;
   }
-  Pass& pass = passes_[place(now_.pass)];
+  Pass& pass = passes_[to_index(now_.pass)];
   const std::vector<Lingering>& lingering = chunk_of(pass).replays.lingering;
   for (; pass.next_lingering < lingering.size() &&
          lingering[pass.next_lingering].moment == now_.moment;
@@ -175,7 +172,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
 }
 
 bool StepWalk::model_has(ItemRef what) const {
-  return passes_[place(what.pass)].moment < item(what).model_until;
+  return passes_[to_index(what.pass)].moment < item(what).model_until;
 }
 
 void StepWalk::set_hidden(ItemRef what, int hidden) {

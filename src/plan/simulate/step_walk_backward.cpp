@@ -1,22 +1,18 @@
 #include <algorithm>
 
 #include "plan/simulate/step_walk.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
-namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 void StepWalk::begin_backward() {
   close_forward();
-  Pass& pass = passes_[place(now_.pass)];
+  Pass& pass = passes_[to_index(now_.pass)];
   pass.backward_begun = true;
-  if (place(now_.pass) + 1 == passes_.size()) {
+  if (to_index(now_.pass) + 1 == passes_.size()) {
     int staying = 0;
     for (const ItemState& item : pass.items) staying += item.in_window ? 1 : 0;
-    if (staying > 0) found_tails_[place(now_.pass)] = pass.offloads - staying;
+    if (staying > 0) found_tails_[to_index(now_.pass)] = pass.offloads - staying;
   }
   queue_reloads(now_.pass);
   release_parts_of_others();
@@ -25,7 +21,7 @@ void StepWalk::begin_backward() {
 }
 
 void StepWalk::queue_reloads(int number) {
-  Pass& pass = passes_[place(number)];
+  Pass& pass = passes_[to_index(number)];
   if (pass.reloads_queued) return;
   pass.reloads_queued = true;
   for (const int id : chunk_of(pass).reload_order) {
@@ -42,7 +38,7 @@ int StepWalk::next_backward() const {
   for (std::size_t step = step_ + 1; step < schedule_.size(); ++step) {
     if (!schedule_[step].backward) continue;
     const int next = find_pass(schedule_[step]);
-    const bool waits = place(next) < passes_.size() && !passes_[place(next)].backward_begun;
+    const bool waits = to_index(next) < passes_.size() && !passes_[to_index(next)].backward_begun;
     return waits ? next : -1;
   }
   return -1;
@@ -53,8 +49,8 @@ void StepWalk::queue_next_pass() {
 }
 
 void StepWalk::unpack(int unpack) {
-  const ItemRef what{now_.pass, chunk_of(now_).model->chunk->unpack_order[place(unpack)]};
-  const bool held = chunk_of(now_).model->buffers[place(what.item)].held;
+  const ItemRef what{now_.pass, chunk_of(now_).model->chunk->unpack_order[to_index(unpack)]};
+  const bool held = chunk_of(now_).model->buffers[to_index(what.item)].held;
   if (!held && (!item(what).managed || item(what).entered < 0)) return;
   fetched_ = 0;
   begin_due_gathers(what);
@@ -63,7 +59,7 @@ void StepWalk::unpack(int unpack) {
   } else if (item(what).action != ActionKind::kRecompute) {
     bring_back(what);
   } else if (!state(what).in_ledger) {
-    Pass& pass = passes_[place(now_.pass)];
+    Pass& pass = passes_[to_index(now_.pass)];
     const std::vector<ReplayJob>& jobs = chunk_of(now_).replays.jobs;
     if (pass.next_job < jobs.size() && jobs[pass.next_job].place == unpack) {
       repeat(jobs[pass.next_job++]);
@@ -74,7 +70,7 @@ void StepWalk::unpack(int unpack) {
   std::optional<std::int64_t> most = listener_.unpacked(*this, now_, unpack, fetched_);
   const std::vector<Bytes>& allowance = chunk_of(now_).plan->backward_allowance;
   if (!most && has_allowance() && !allowance.empty()) {
-    most = static_cast<std::int64_t>(allowance[place(unpack)].count());
+    most = static_cast<std::int64_t>(allowance[to_index(unpack)].count());
   }
   reload_ahead(most);
 }
@@ -110,7 +106,7 @@ void StepWalk::repeat(const ReplayJob& job) {
   const std::int64_t other = std::min(other_at(now_), other_at(after));
   std::int64_t made = 0;
   for (const int each : job.makes) made += item({now_.pass, each}).bytes;
-  const std::int64_t lingering = passes_[place(now_.pass)].lingering;
+  const std::int64_t lingering = passes_[to_index(now_.pass)].lingering;
   listener_.repeats(now_, job, bytes_with(other) - lingering + made + job.transient_bytes);
   for (const int each : job.makes) enter({now_.pass, each});
 }

@@ -1,18 +1,14 @@
 #include <algorithm>
 
 #include "plan/simulate/step_walk.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
-namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 bool StepWalk::has_allowance() const { return !chunk_of(now_).plan->forward_allowance.empty(); }
 
 void StepWalk::save(int site) {
-  const int id = chunk_of(now_).model->chunk->sites[place(site)].buffer;
+  const int id = chunk_of(now_).model->chunk->sites[to_index(site)].buffer;
   const ItemRef what{now_.pass, id};
   if (item(what).managed && item(what).entered == now_.moment) {
     enter(what);
@@ -25,7 +21,8 @@ void StepWalk::save(int site) {
   run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
   std::optional<std::int64_t> most = listener_.saved(*this, now_, site);
   if (!most && has_allowance()) {
-    most = static_cast<std::int64_t>(chunk_of(now_).plan->forward_allowance[place(site)].count());
+    most =
+        static_cast<std::int64_t>(chunk_of(now_).plan->forward_allowance[to_index(site)].count());
   }
   while (most && ledger_ > *most && window_bytes_ > 0) release_oldest();
   while (limits_.most_leaving && window_bytes_ > *limits_.most_leaving) release_oldest();
@@ -33,8 +30,8 @@ void StepWalk::save(int site) {
 
 void StepWalk::start_offload(ItemRef what) {
   const std::int64_t bytes = item(what).bytes;
-  const int number = passes_[place(now_.pass)].offloads++;
-  if (tails_.empty() || number < tails_[place(now_.pass)]) {
+  const int number = passes_[to_index(now_.pass)].offloads++;
+  if (tails_.empty() || number < tails_[to_index(now_.pass)]) {
     if (host_bytes_ + bytes > limits_.host) {
       found_no_room_ = true;  // It is kept then.
       return;

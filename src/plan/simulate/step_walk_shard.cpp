@@ -2,13 +2,9 @@
 #include <limits>
 
 #include "plan/simulate/step_walk.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
-namespace {
-
-std::size_t place(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 void StepLimits::set_shard_windows(const Limits& limits) {
   const auto bytes = [](std::optional<Bytes> limit) {
@@ -22,12 +18,12 @@ void StepLimits::set_shard_windows(const Limits& limits) {
 void StepWalk::start_shard(ItemRef what) {
   state(what).part_here = true;
   ledger_ += item(what).part;
-  passes_[place(what.pass)].asked.push_back(what.item);
+  passes_[to_index(what.pass)].asked.push_back(what.item);
   cut(what.pass, 1);
 }
 
 void StepWalk::cut(int number, std::size_t unanswered) {
-  Pass& pass = passes_[place(number)];
+  Pass& pass = passes_[to_index(number)];
   while (pass.asked.size() > unanswered) {
     const ItemRef what{number, pass.asked.front()};
     pass.asked.erase(pass.asked.begin());
@@ -79,15 +75,15 @@ void StepWalk::release_parts_of_others() {
 void StepWalk::close_forward() {
   if (open_ < 0) return;
   cut(open_, 0);
-  Pass& pass = passes_[place(open_)];
+  Pass& pass = passes_[to_index(open_)];
   const std::vector<int>& places = chunk_of(pass).gathers.place;
   std::sort(pass.shards.begin(), pass.shards.end(),
-            [&](int a, int b) { return places[place(a)] < places[place(b)]; });
+            [&](int a, int b) { return places[to_index(a)] < places[to_index(b)]; });
   open_ = -1;
 }
 
 void StepWalk::bring_whole(ItemRef what) {
-  Pass& pass = passes_[place(what.pass)];
+  Pass& pass = passes_[to_index(what.pass)];
   if (state(what).whole) return;
   const auto found = std::find(pass.shards.begin(), pass.shards.end(), what.item);
   const auto number = static_cast<std::size_t>(found - pass.shards.begin());
@@ -101,13 +97,13 @@ void StepWalk::bring_whole(ItemRef what) {
 void StepWalk::gather_ahead() {
   std::int64_t ahead = 0;
   begin_some_gathers(now_.pass, ahead);
-  const Pass& pass = passes_[place(now_.pass)];
+  const Pass& pass = passes_[to_index(now_.pass)];
   if (pass.gathers_begun < pass.shards.size()) return;
   if (const int next = next_backward(); next >= 0) begin_some_gathers(next, ahead);
 }
 
 void StepWalk::begin_some_gathers(int number, std::int64_t& ahead) {
-  Pass& pass = passes_[place(number)];
+  Pass& pass = passes_[to_index(number)];
   for (std::size_t i = pass.gathers_wanted; i < pass.gathers_begun; ++i) {
     ahead += item({number, pass.shards[i]}).bytes;
   }
@@ -120,25 +116,25 @@ void StepWalk::begin_some_gathers(int number, std::int64_t& ahead) {
 }
 
 void StepWalk::begin_first_gather(int number) {
-  const Pass& pass = passes_[place(number)];
+  const Pass& pass = passes_[to_index(number)];
   if (pass.gathers_begun == 0 && !pass.shards.empty()) begin_gather(number);
 }
 
 void StepWalk::begin_due_gathers(ItemRef what) {
-  const Pass& pass = passes_[place(what.pass)];
+  const Pass& pass = passes_[to_index(what.pass)];
   const GatherOrder& order = chunk_of(pass).gathers;
-  const int due = order.due[place(what.item)];
+  const int due = order.due[to_index(what.item)];
   if (due == 0 || pass.shards.empty()) return;
   while (pass.gathers_begun < pass.shards.size() &&
-         order.place[place(pass.shards[pass.gathers_begun])] <= due) {
+         order.place[to_index(pass.shards[pass.gathers_begun])] <= due) {
     begin_gather(what.pass);
   }
-  if (place(due) <= order.place.size()) return;
+  if (to_index(due) <= order.place.size()) return;
   if (const int next = next_backward(); next >= 0) begin_first_gather(next);
 }
 
 void StepWalk::begin_gather(int number) {
-  Pass& pass = passes_[place(number)];
+  Pass& pass = passes_[to_index(number)];
   const ItemRef what{number, pass.shards[pass.gathers_begun++]};
   ItemState& now = state(what);
   now.gathering = true;

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "spillway/core/index.hpp"
+
 namespace spillway {
 namespace {
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 /// Bytes that can be had for time.
 struct Offer {
@@ -27,7 +27,7 @@ class Until {
       const int first = step.backward ? begins : 0;
       const int end = step.backward ? space.model.end + 1 : begins;
       for (int piece = first; piece < end && !(last && piece > peak.moment); ++piece) {
-        ns_ += static_cast<double>(space.chunk->timeline[place(piece)].compute_ns);
+        ns_ += static_cast<double>(space.chunk->timeline[to_index(piece)].compute_ns);
       }
       if (last) return;
       if (step.backward) --in_flight_[step.chunk];
@@ -57,11 +57,11 @@ std::vector<Offer> offers_of(const ChunkSpace& space, int passes) {
     const BufferLife& life = space.model.buffers[id];
     if (!space.buffers[id].recompute || !life.counted) continue;
     const int value = space.chunk->buffers[id].value;
-    const int call = space.chunk->values[place(value)].call;
+    const int call = space.chunk->values[to_index(value)].call;
     const bool free = life.first_need < 0 || life.let_go >= life.first_need;
     Offer& offer = by_call[free ? -1 : call];
     offer.bytes += static_cast<double>(life.bytes) * passes;
-    offer.ns = free ? 0 : static_cast<double>(space.replay_ns[place(call)]) * passes;
+    offer.ns = free ? 0 : static_cast<double>(space.replay_ns[to_index(call)]) * passes;
   }
   std::vector<Offer> offers;
   for (const auto& [call, offer] : by_call) offers.push_back(offer);

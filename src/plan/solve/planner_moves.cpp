@@ -5,11 +5,10 @@
 #include <string>
 
 #include "plan/policy/fold.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 std::vector<ActionKind> others(const BufferOptions& options, ActionKind now) {
   std::vector<ActionKind> kinds;
@@ -30,15 +29,16 @@ std::vector<Wish> others(const ValueOptions& options, Wish now) {
 /// Nanoseconds to make a buffer again, if what its call reads is there.
 double replay_ns(const ChunkSpace& space, std::size_t buffer) {
   const int value = space.chunk->buffers[buffer].value;
-  const int call = value < 0 ? -1 : space.chunk->values[place(value)].call;
-  return call < 0 ? 0 : static_cast<double>(space.replay_ns[place(call)]);
+  const int call = value < 0 ? -1 : space.chunk->values[to_index(value)].call;
+  return call < 0 ? 0 : static_cast<double>(space.replay_ns[to_index(call)]);
 }
 
 /// The values that are held as anchors in the evaluated plan.
 std::vector<std::size_t> anchored_values(const ChunkSpace& space, const ChunkPlan& plan) {
   std::vector<std::size_t> values;
   for (const Anchor& anchor : plan.anchors) {
-    values.push_back(place(space.chunk->operators[place(anchor.call)].makes[place(anchor.output)]));
+    values.push_back(
+        to_index(space.chunk->operators[to_index(anchor.call)].makes[to_index(anchor.output)]));
   }
   return values;
 }

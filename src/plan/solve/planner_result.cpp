@@ -1,21 +1,14 @@
 #include "plan/solve/planner_result.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <set>
 #include <utility>
 
+#include "spillway/core/index.hpp"
+#include "spillway/core/numbers.hpp"
+
 namespace spillway {
 namespace {
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
-
-std::string fixed(double number, int digits) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
-  return text.data();
-}
 
 /// Buffers, then anchors, that came back in the simulated step; by the number of the chunk.
 std::set<std::pair<int, int>> came_back(const Simulation& simulation) {
@@ -27,7 +20,7 @@ std::set<std::pair<int, int>> came_back(const Simulation& simulation) {
 }
 
 int value_of(const ChunkProfile& chunk, const Anchor& anchor) {
-  return chunk.operators[place(anchor.call)].makes[place(anchor.output)];
+  return chunk.operators[to_index(anchor.call)].makes[to_index(anchor.output)];
 }
 
 }  // namespace
@@ -49,7 +42,7 @@ void keep_what_stays(Search& search, std::int64_t budget, Found& found) {
       }
     }
     for (std::size_t id = 0; id < plan.anchors.size(); ++id) {
-      Wish& wish = choice[i].values[place(value_of(*spaces[i].chunk, plan.anchors[id]))];
+      Wish& wish = choice[i].values[to_index(value_of(*spaces[i].chunk, plan.anchors[id]))];
       const int item = static_cast<int>(plan.decisions.size() + id);
       if (wish == Wish::kOffload && !back.contains({number, item})) wish = Wish::kKeep;
     }
@@ -67,7 +60,7 @@ void add_reasons(const Search& search, const Found& found, Plan& plan) {
   const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
   for (std::size_t i = 0; i < spaces.size(); ++i) {
     for (Decision& decision : plan.chunks[i].decisions) {
-      if (!spaces[i].decided.open[place(decision.buffer)]) continue;
+      if (!spaces[i].decided.open[to_index(decision.buffer)]) continue;
       switch (decision.action.kind) {
         case ActionKind::kKeep:
           decision.reason = kKeptByPlanner;
@@ -76,11 +69,11 @@ void add_reasons(const Search& search, const Found& found, Plan& plan) {
           decision.reason = waits ? "planner: offload" : "planner: offload, hidden behind compute";
           break;
         case ActionKind::kRecompute: {
-          const int value = spaces[i].chunk->buffers[place(decision.buffer)].value;
-          const int call = spaces[i].chunk->values[place(value)].call;
-          const double ms = static_cast<double>(spaces[i].replay_ns[place(call)]) / 1e6;
-          decision.reason =
-              "planner: recompute, " + fixed(ms, 2) + " ms for " + to_string(decision.bytes);
+          const int value = spaces[i].chunk->buffers[to_index(decision.buffer)].value;
+          const int call = spaces[i].chunk->values[to_index(value)].call;
+          const double ms = static_cast<double>(spaces[i].replay_ns[to_index(call)]) / 1e6;
+          decision.reason = "planner: recompute, " + with_decimals(ms, 2) + " ms for " +
+                            to_string(decision.bytes);
           break;
         }
       }
@@ -90,7 +83,7 @@ void add_reasons(const Search& search, const Found& found, Plan& plan) {
 }
 
 std::string gap_text(double gap) {
-  return "at most " + fixed(std::max(gap, 0.0) * 100, 1) + " % above any plan of this kind";
+  return "at most " + with_decimals(std::max(gap, 0.0) * 100, 1) + " % above any plan of this kind";
 }
 
 std::string infeasible_text(const Search& search, const Found& smallest, Bytes budget) {
@@ -104,7 +97,7 @@ std::string infeasible_text(const Search& search, const Found& smallest, Bytes b
   std::int64_t pinned = 0;
   for (const ChunkSpace& space : search.evaluator().spaces()) {
     if (space.chunk->chunk != peak.pass.chunk) continue;
-    other = space.chunk->timeline[place(peak.moment)].other_bytes;
+    other = space.chunk->timeline[to_index(peak.moment)].other_bytes;
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {
       const BufferLife& life = space.model.buffers[id];
       const bool alive = life.born < peak.moment && peak.moment <= life.dropped;

@@ -4,11 +4,10 @@
 
 #include "plan/recompute/obstacles.hpp"
 #include "plan/recompute/weigh.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 class SpaceBuilder {
  public:
@@ -40,9 +39,9 @@ class SpaceBuilder {
  private:
   [[nodiscard]] BufferOptions options_of(const BufferProfile& buffer) {
     const bool possible = obstacles_.of_buffer(buffer).empty();
-    const BufferLife& life = space_.model.buffers[place(buffer.id)];
-    if (!space_.decided.open[place(buffer.id)]) {
-      const Decision& decision = space_.decided.plan.decisions[place(buffer.id)];
+    const BufferLife& life = space_.model.buffers[to_index(buffer.id)];
+    if (!space_.decided.open[to_index(buffer.id)]) {
+      const Decision& decision = space_.decided.plan.decisions[to_index(buffer.id)];
       ActionKind kind = decision.action.kind;
       if (kind == ActionKind::kRecompute && !possible) kind = decision.second;
       return {kind == ActionKind::kKeep, kind == ActionKind::kOffload,
@@ -58,8 +57,8 @@ class SpaceBuilder {
 
   /// Replays from layer to layer would have no end: what leads from one to the next is held.
   [[nodiscard]] bool leaves_its_layer(const BufferProfile& buffer) const {
-    const int call = chunk_.values[place(buffer.value)].call;
-    return chunk_.operators[place(call)].layer >= 0 && read_outside_[place(buffer.value)];
+    const int call = chunk_.values[to_index(buffer.value)].call;
+    return chunk_.operators[to_index(call)].layer >= 0 && read_outside_[to_index(buffer.value)];
   }
 
   [[nodiscard]] static bool life_is_known(const BufferLife& life) {
@@ -72,10 +71,10 @@ class SpaceBuilder {
       std::sort(reads.begin(), reads.end());
       reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
       for (const int id : reads) {
-        if (chunk_.values[place(id)].call < 0) continue;
+        if (chunk_.values[to_index(id)].call < 0) continue;
         const bool crosses = weights_.crosses(id, static_cast<int>(call));
         space_.reads[call].push_back({id, crosses});
-        if (crosses) read_outside_[place(id)] = true;
+        if (crosses) read_outside_[to_index(id)] = true;
       }
       const CallLife& life = space_.model.calls[call];
       space_.replay_ns.push_back(life.begins < 0 ? chunk_.operators[call].device_ns : life.ns);
@@ -86,31 +85,31 @@ class SpaceBuilder {
   void find_windows() {
     for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
       if (obstacles_.of_call(call).empty()) start_with_buffers(call);
-      const CallWindow& window = space_.windows[place(call)];
+      const CallWindow& window = space_.windows[to_index(call)];
       if (window.latest < 0) continue;
-      for (const CallRead& read : space_.reads[place(call)]) pass_on(read, window);
+      for (const CallRead& read : space_.reads[to_index(call)]) pass_on(read, window);
     }
   }
 
   void start_with_buffers(int call) {
-    for (const int id : chunk_.operators[place(call)].makes) {
-      const int buffer = chunk_.values[place(id)].buffer;
-      if (buffer < 0 || !space_.buffers[place(buffer)].recompute) continue;
-      const BufferLife& life = space_.model.buffers[place(buffer)];
+    for (const int id : chunk_.operators[to_index(call)].makes) {
+      const int buffer = chunk_.values[to_index(id)].buffer;
+      if (buffer < 0 || !space_.buffers[to_index(buffer)].recompute) continue;
+      const BufferLife& life = space_.model.buffers[to_index(buffer)];
       if (life.first_need < 0) continue;
-      space_.windows[place(call)].widen({life.first_need, life.first_need, life.dropped});
+      space_.windows[to_index(call)].widen({life.first_need, life.first_need, life.dropped});
     }
   }
 
   void pass_on(const CallRead& read, const CallWindow& window) {
-    const ValueProfile& value = chunk_.values[place(read.value)];
-    CallWindow& maker = space_.windows[place(value.call)];
+    const ValueProfile& value = chunk_.values[to_index(read.value)];
+    CallWindow& maker = space_.windows[to_index(value.call)];
     if (value.buffer >= 0) {
-      if (!space_.buffers[place(value.buffer)].recompute) return;
+      if (!space_.buffers[to_index(value.buffer)].recompute) return;
       maker.widen(window);
       return;
     }
-    ValueOptions& options = space_.values[place(read.value)];
+    ValueOptions& options = space_.values[to_index(read.value)];
     const Leaning leaning = weights_.of(read.value).leaning;
     const bool may_replay =
         leaning == Leaning::kReplay || leaning == Leaning::kSlow || leaning == Leaning::kByBytes;

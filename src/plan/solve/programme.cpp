@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "spillway/core/index.hpp"
+
 namespace spillway {
 namespace {
 
@@ -15,11 +17,9 @@ constexpr int kAtOnce = -1;
 /// Of what is minimised second, beside what is minimised first.
 constexpr double kSecond = 1e-4;
 
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
-
 double mebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kMebibyte; }
 
-double milliseconds(std::int64_t ns) { return static_cast<double>(ns) / kMillisecond; }
+double to_ms(std::int64_t ns) { return static_cast<double>(ns) / kMillisecond; }
 
 /// MiB a millisecond.
 double rate(double bytes_per_second) { return bytes_per_second / kMebibyte / 1e3; }
@@ -45,7 +45,7 @@ Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
             link.slows_out,
             link.slows_back},
       options_(options),
-      events_(place(slots.count()) + 1) {
+      events_(to_index(slots.count()) + 1) {
   if (options.budget) {
     const double most = mebibytes(*options.budget);
     budget_ = linear_.add_column(most, most);
@@ -73,7 +73,7 @@ Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
   if (options.most_ns) {
     Terms all;
     for (const int duration : durations_) all.push_back({duration, 1});
-    linear_.add_row(-kUnbounded, milliseconds(*options.most_ns), all);
+    linear_.add_row(-kUnbounded, to_ms(*options.most_ns), all);
   }
 }
 
@@ -115,7 +115,7 @@ void Programme::change(const Pass& pass, int moment, std::int64_t bytes, int col
   const int slot = slot_after(pass, moment);
   const bool here = slot < slots_.count() &&
                     (slots_[slot].step == pass.forward || slots_[slot].step == pass.backward);
-  events_[place(slot)].memory.push_back(
+  events_[to_index(slot)].memory.push_back(
       {here ? moment : kAtOnce, {column, factor * mebibytes(bytes)}});
 }
 
@@ -123,15 +123,15 @@ void Programme::enter(const Pass& pass, int made, int let_go, std::int64_t bytes
   int slot = slot_after(pass, optimistic() ? made : let_go);
   const bool in_the_middle = slot < slots_.count() && slots_[slot].first <= let_go;
   if (!optimistic() && in_the_middle) ++slot;
-  events_[place(std::min(slot, slots_.count()))].enters.push_back({column, mebibytes(bytes)});
+  events_[to_index(std::min(slot, slots_.count()))].enters.push_back({column, mebibytes(bytes)});
 }
 
 void Programme::due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor) {
   const int slot = slot_after(pass, moment);
   if (slot >= slots_.count()) return;
   const bool in_the_middle = slots_[slot].first <= moment;
-  Terms& terms = optimistic() && in_the_middle ? events_[place(slot)].due_at_end
-                                               : events_[place(slot)].due_at_start;
+  Terms& terms = optimistic() && in_the_middle ? events_[to_index(slot)].due_at_end
+                                               : events_[to_index(slot)].due_at_start;
   terms.push_back({column, factor * mebibytes(bytes)});
 }
 
@@ -161,7 +161,8 @@ void Programme::add_offload(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const int column = columns_[pass.chunk].offload[id];
   enter(pass, life.saved, std::max(life.let_go, life.saved), life.bytes, column);
-  events_[place(slot_after(pass, life.dropped))].freed.push_back({column, mebibytes(life.bytes)});
+  events_[to_index(slot_after(pass, life.dropped))].freed.push_back(
+      {column, mebibytes(life.bytes)});
   if (life.first_need < 0) {
     change(pass, life.dropped, life.bytes, column, 1);
     return;
@@ -187,10 +188,10 @@ void Programme::add_anchor(const Pass& pass, std::size_t id) {
   change(pass, optimistic() ? readers.earliest : readers.released, bytes, hold, -1);
   const int offload = columns_[pass.chunk].offload_held[id];
   if (offload < 0) return;
-  const int made = space.model.calls[place(space.chunk->values[id].call)].ends;
+  const int made = space.model.calls[to_index(space.chunk->values[id].call)].ends;
   enter(pass, std::max(made, 0), let_go, bytes, offload);
   const int freed = optimistic() ? readers.earliest : readers.released;
-  events_[place(slot_after(pass, freed))].freed.push_back({offload, mebibytes(bytes)});
+  events_[to_index(slot_after(pass, freed))].freed.push_back({offload, mebibytes(bytes)});
   int before = -1;
   for (const Pull& pull : columns_[pass.chunk].held_pulls[id]) {
     due(pass, pull.moment, bytes, pull.column, 1);
@@ -203,16 +204,16 @@ void Programme::add_replay(const Pass& pass, std::size_t call) {
   const int column = columns_[pass.chunk].replay[call];
   if (column < 0) return;
   const CallWindow& window = spaces_[pass.chunk].windows[call];
-  const double ms = milliseconds(spaces_[pass.chunk].replay_ns[call]);
+  const double ms = to_ms(spaces_[pass.chunk].replay_ns[call]);
   const int last = std::min(slot_after(pass, window.latest), slots_.count() - 1);
-  events_[place(last)].replays.push_back({column, ms});
+  events_[to_index(last)].replays.push_back({column, ms});
   for (int slot = slot_after(pass, window.earliest); slot < last; ++slot) {
-    events_[place(slot)].may_come_ahead.push_back({column, ms});
+    events_[to_index(slot)].may_come_ahead.push_back({column, ms});
   }
 }
 
 void Programme::add_slot(int slot, State& state) {
-  const SlotEvents& events = events_[place(slot)];
+  const SlotEvents& events = events_[to_index(slot)];
   const double cost = optimistic() ? 0 : kSecond / 1e3;
   const int out = linear_.add_column(0, slot > last_out_ ? 0 : kUnbounded, cost);
   const int back = slot < first_back_ ? -1 : linear_.add_column(0, kUnbounded);
@@ -233,7 +234,7 @@ void Programme::add_slot(int slot, State& state) {
     terms = {{ahead, 1}, {back, -1}};
     if (state.ahead >= 0) terms.push_back({state.ahead, -1});
     for (const auto& term : events.due_at_end) terms.push_back(term);
-    for (const auto& term : events_[place(slot) + 1].due_at_start) terms.push_back(term);
+    for (const auto& term : events_[to_index(slot) + 1].due_at_start) terms.push_back(term);
     linear_.add_row(0, 0, terms);
     state.ahead = ahead;
   }
@@ -253,7 +254,7 @@ void Programme::add_host(int slot, State& state, int out, int back) {
   const int host = linear_.add_column(-kUnbounded, mebibytes(*options_.host));
   terms = {{host, 1}, {out, -1}};
   if (state.host >= 0) terms.push_back({state.host, -1});
-  for (const auto& term : events_[place(slot)].freed) terms.push_back(term);
+  for (const auto& term : events_[to_index(slot)].freed) terms.push_back(term);
   linear_.add_row(0, 0, terms);
   state.host = host;
 }
@@ -274,8 +275,8 @@ Programme::Terms Programme::slowing(int out, int back) const {
 }
 
 void Programme::add_time(int slot, State& state, int out, int back) {
-  const SlotEvents& events = events_[place(slot)];
-  const double compute = milliseconds(slots_[slot].ns);
+  const SlotEvents& events = events_[to_index(slot)];
+  const double compute = to_ms(slots_[slot].ns);
   const double second = optimistic() ? 0 : kSecond;
   const int duration = linear_.add_column(compute, kUnbounded, options_.budget ? 1.0 : second);
   durations_.push_back(duration);
@@ -298,7 +299,7 @@ void Programme::add_time(int slot, State& state, int out, int back) {
 }
 
 void Programme::add_link(int slot, int out, int back) {
-  const int duration = durations_[place(slot)];
+  const int duration = durations_[to_index(slot)];
   Terms outward = {{out, 1}, {duration, -rate(link_.out)}};
   if (back >= 0) {
     outward.push_back(
@@ -314,8 +315,8 @@ void Programme::add_link(int slot, int out, int back) {
 
 void Programme::add_memory(int slot, State& state, int out, int back) {
   const Slot& here = slots_[slot];
-  const std::vector<Change>& changes = events_[place(slot)].memory;
-  const double reserve = options_.reserve.empty() ? 0 : mebibytes(options_.reserve[place(slot)]);
+  const std::vector<Change>& changes = events_[to_index(slot)].memory;
+  const double reserve = options_.reserve.empty() ? 0 : mebibytes(options_.reserve[to_index(slot)]);
   // At the piece `row`, and after the last one.
   for (std::size_t i = 0; i <= here.rows.size(); ++i) {
     const bool all = i == here.rows.size();
@@ -339,7 +340,7 @@ void Programme::add_memory(int slot, State& state, int out, int back) {
 
 Choice Programme::choice(const std::vector<double>& solution) const {
   const auto chosen = [&solution](int column) {
-    return column >= 0 && solution[place(column)] > 0.5;
+    return column >= 0 && solution[to_index(column)] > 0.5;
   };
   Choice choice;
   for (std::size_t chunk = 0; chunk < spaces_.size(); ++chunk) {
@@ -353,7 +354,7 @@ Choice Programme::choice(const std::vector<double>& solution) const {
       const int call = spaces_[chunk].chunk->values[id].call;
       if (chosen(columns.hold[id])) {
         chosen_here.values[id] = chosen(columns.offload_held[id]) ? Wish::kOffload : Wish::kKeep;
-      } else if (call >= 0 && chosen(columns.replay[place(call)])) {
+      } else if (call >= 0 && chosen(columns.replay[to_index(call)])) {
         chosen_here.values[id] = Wish::kReplay;
       }
     }

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "spillway/core/index.hpp"
+
 namespace spillway {
 namespace {
-
-constexpr double kUnbounded = LinearProgramme::kUnbounded;
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 class ColumnsBuilder {
  public:
@@ -66,27 +64,28 @@ class ColumnsBuilder {
     columns_.hold[id] = options.replay ? linear_.add_binary() : linear_.add_column(0, 1);
     if (!options.offload) return;
     columns_.offload_held[id] = linear_.add_binary();
-    linear_.add_row(-kUnbounded, 0, {{columns_.offload_held[id], 1}, {columns_.hold[id], -1}});
+    linear_.add_row(-LinearProgramme::kUnbounded, 0,
+                    {{columns_.offload_held[id], 1}, {columns_.hold[id], -1}});
   }
 
   void add_call_rows(std::size_t call) {
     const int repeated = columns_.replay[call];
     if (repeated < 0) return;
     for (const CallRead& read : space_.reads[call]) {
-      const ValueProfile& value = space_.chunk->values[place(read.value)];
-      columns_.readers[place(read.value)].widen(space_.windows[call]);
+      const ValueProfile& value = space_.chunk->values[to_index(read.value)];
+      columns_.readers[to_index(read.value)].widen(space_.windows[call]);
       if (value.buffer >= 0) {
         readers_[read.value].push_back(static_cast<int>(call));
         continue;
       }
       std::vector<LinearProgramme::Term> terms = {{repeated, 1}};
-      if (columns_.hold[place(read.value)] >= 0) {
-        terms.push_back({columns_.hold[place(read.value)], -1});
+      if (columns_.hold[to_index(read.value)] >= 0) {
+        terms.push_back({columns_.hold[to_index(read.value)], -1});
         readers_[read.value].push_back(static_cast<int>(call));
       }
-      const bool replayed = space_.values[place(read.value)].replay && !read.crosses;
-      if (replayed) terms.push_back({columns_.replay[place(value.call)], -1});
-      linear_.add_row(-kUnbounded, 0, terms);
+      const bool replayed = space_.values[to_index(read.value)].replay && !read.crosses;
+      if (replayed) terms.push_back({columns_.replay[to_index(value.call)], -1});
+      linear_.add_row(-LinearProgramme::kUnbounded, 0, terms);
     }
   }
 
@@ -96,8 +95,9 @@ class ColumnsBuilder {
     const int recompute = columns_.recompute[id];
     if (life.first_need < 0 || life.let_go >= life.first_need || value < 0) return;
     if (recompute >= 0) {
-      const int call = space_.chunk->values[place(value)].call;
-      linear_.add_row(-kUnbounded, 0, {{recompute, 1}, {columns_.replay[place(call)], -1}});
+      const int call = space_.chunk->values[to_index(value)].call;
+      linear_.add_row(-LinearProgramme::kUnbounded, 0,
+                      {{recompute, 1}, {columns_.replay[to_index(call)], -1}});
     }
     if (!holds(id, value) || readers_.count(value) == 0) return;
     columns_.recompute_pulls[id] = pulls(recompute, value, life.first_need);
@@ -106,14 +106,14 @@ class ColumnsBuilder {
 
   /// Two buffers may claim the same value; replays take it from one of them.
   [[nodiscard]] bool holds(std::size_t id, int value) const {
-    return space_.chunk->values[place(value)].buffer == static_cast<int>(id);
+    return space_.chunk->values[to_index(value)].buffer == static_cast<int>(id);
   }
 
   void pull_held(std::size_t id) {
     std::vector<Pull>& held = columns_.held_pulls[id];
     int last = -1;
     for (const int call : readers_[static_cast<int>(id)]) {
-      last = std::max(last, space_.windows[place(call)].latest);
+      last = std::max(last, space_.windows[to_index(call)].latest);
     }
     if (last < 0) return;
     held = pulls(columns_.offload_held[id], static_cast<int>(id), last);
@@ -125,20 +125,21 @@ class ColumnsBuilder {
     if (decided < 0) return {};
     std::map<int, std::vector<int>> calls_by_slot;
     for (const int call : readers_[value]) {
-      const int moment = space_.windows[place(call)].latest;
-      const int slot = slot_of_moment_[place(moment)];
-      if (slot < slot_of_moment_[place(need)]) calls_by_slot[slot].push_back(call);
+      const int moment = space_.windows[to_index(call)].latest;
+      const int slot = slot_of_moment_[to_index(moment)];
+      if (slot < slot_of_moment_[to_index(need)]) calls_by_slot[slot].push_back(call);
     }
     std::vector<Pull> pulls;
     for (const auto& [slot, calls] : calls_by_slot) {
       const int column = linear_.add_column(0, 1);
-      linear_.add_row(-kUnbounded, 0, {{column, 1}, {decided, -1}});
-      if (!pulls.empty()) linear_.add_row(0, kUnbounded, {{column, 1}, {pulls.back().column, -1}});
+      linear_.add_row(-LinearProgramme::kUnbounded, 0, {{column, 1}, {decided, -1}});
+      if (!pulls.empty())
+        linear_.add_row(0, LinearProgramme::kUnbounded, {{column, 1}, {pulls.back().column, -1}});
       int moment = 0;
       for (const int call : calls) {
-        moment = std::max(moment, space_.windows[place(call)].latest);
-        linear_.add_row(-1, kUnbounded,
-                        {{column, 1}, {decided, -1}, {columns_.replay[place(call)], -1}});
+        moment = std::max(moment, space_.windows[to_index(call)].latest);
+        linear_.add_row(-1, LinearProgramme::kUnbounded,
+                        {{column, 1}, {decided, -1}, {columns_.replay[to_index(call)], -1}});
       }
       pulls.push_back({moment, column});
     }

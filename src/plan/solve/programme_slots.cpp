@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "spillway/core/index.hpp"
+
 namespace spillway {
 namespace {
-
-std::size_t place(int id) { return static_cast<std::size_t>(id); }
 
 /// What the slots of one chunk's passes are cut by.
 class Cutter {
@@ -14,11 +14,11 @@ class Cutter {
       : space_(space),
         chunk_(chunk),
         pieces_(space.model.end + 1),
-        weight_(place(pieces_)),
-        may_leave_(place(pieces_)) {
+        weight_(to_index(pieces_)),
+        may_leave_(to_index(pieces_)) {
     for (std::size_t id = 0; id < space.buffers.size(); ++id) note(id);
     for (int piece = 1; piece < pieces_; ++piece) {
-      may_leave_[place(piece)] += may_leave_[place(piece - 1)];
+      may_leave_[to_index(piece)] += may_leave_[to_index(piece - 1)];
     }
   }
 
@@ -36,10 +36,10 @@ class Cutter {
     const int end = backward ? pieces_ : space_.model.backward_begins;
     std::vector<Slot> slots;
     for (int piece = begin; piece < end; ++piece) {
-      const bool cut_here = piece > 0 && weight_[place(piece - 1)] >= threshold;
+      const bool cut_here = piece > 0 && weight_[to_index(piece - 1)] >= threshold;
       if (slots.empty() || cut_here) slots.push_back({0, chunk_, piece, piece, 0});
       slots.back().last = piece;
-      slots.back().ns += space_.chunk->timeline[place(piece)].compute_ns;
+      slots.back().ns += space_.chunk->timeline[to_index(piece)].compute_ns;
     }
     for (Slot& slot : slots) slot.rows = rows_of(slot, kept);
     return slots;
@@ -53,10 +53,10 @@ class Cutter {
     const int let_go = std::max(life.let_go, life.saved);
     const int need = life.first_need < 0 ? life.dropped : life.first_need;
     if (let_go >= need) return;
-    if (let_go + 1 < pieces_) may_leave_[place(let_go + 1)] += life.bytes;
-    if (need + 1 < pieces_) may_leave_[place(need + 1)] -= life.bytes;
-    weight_[place(let_go)] += life.bytes;
-    if (life.first_need >= 0) weight_[place(life.first_need)] += life.bytes;
+    if (let_go + 1 < pieces_) may_leave_[to_index(let_go + 1)] += life.bytes;
+    if (need + 1 < pieces_) may_leave_[to_index(need + 1)] -= life.bytes;
+    weight_[to_index(let_go)] += life.bytes;
+    if (life.first_need >= 0) weight_[to_index(life.first_need)] += life.bytes;
   }
 
   /// Where most is there if all is kept, and where most is there if nothing is that need not be.
@@ -64,14 +64,17 @@ class Cutter {
                                                const std::vector<std::int64_t>& kept) const {
     int most = slot.first;
     int least = slot.first;
-    const auto left = [&](int piece) { return kept[place(piece)] - may_leave_[place(piece)]; };
+    const auto left = [&](int piece) {
+      return kept[to_index(piece)] - may_leave_[to_index(piece)];
+    };
     for (int piece = slot.first + 1; piece <= slot.last; ++piece) {
-      if (kept[place(piece)] > kept[place(most)]) most = piece;
+      if (kept[to_index(piece)] > kept[to_index(most)]) most = piece;
       if (left(piece) > left(least)) least = piece;
     }
     std::vector<Slot::Row> rows;
     for (const int piece : {std::min(most, least), std::max(most, least)}) {
-      if (rows.empty() || rows.back().piece != piece) rows.push_back({piece, kept[place(piece)]});
+      if (rows.empty() || rows.back().piece != piece)
+        rows.push_back({piece, kept[to_index(piece)]});
     }
     return rows;
   }
@@ -98,17 +101,17 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
       return space.chunk->chunk == step.chunk;
     });
     place_of_step.push_back(static_cast<int>(found - spaces.begin()));
-    if (!step.backward) cutters[place(place_of_step.back())].add_weights(weights);
+    if (!step.backward) cutters[to_index(place_of_step.back())].add_weights(weights);
   }
   std::sort(weights.rbegin(), weights.rend());
   std::int64_t threshold = 1;
-  if (weights.size() > place(wanted)) {
+  if (weights.size() > to_index(wanted)) {
     // Layers are alike: of equal weights take all or none.
-    threshold = weights[place(wanted)] + 1;
+    threshold = weights[to_index(wanted)] + 1;
   }
   for (std::size_t step = 0; step < schedule.size(); ++step) {
     first_of_step_.push_back(count());
-    const Cutter& cutter = cutters[place(place_of_step[step])];
+    const Cutter& cutter = cutters[to_index(place_of_step[step])];
     for (Slot& slot : cutter.cut(schedule[step].backward, threshold, kept[step])) {
       slot.step = static_cast<int>(step);
       slots_.push_back(std::move(slot));
@@ -118,16 +121,16 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
 }
 
 int Slots::after(int step, int moment) const {
-  const auto begin = slots_.begin() + first_of_step_[place(step)];
-  const auto end = slots_.begin() + first_of_step_[place(step) + 1];
+  const auto begin = slots_.begin() + first_of_step_[to_index(step)];
+  const auto end = slots_.begin() + first_of_step_[to_index(step) + 1];
   const auto found =
       std::partition_point(begin, end, [moment](const Slot& slot) { return slot.last <= moment; });
   return static_cast<int>(found - slots_.begin());
 }
 
 int Slots::before(int step, int moment) const {
-  const auto begin = slots_.begin() + first_of_step_[place(step)];
-  const auto end = slots_.begin() + first_of_step_[place(step) + 1];
+  const auto begin = slots_.begin() + first_of_step_[to_index(step)];
+  const auto end = slots_.begin() + first_of_step_[to_index(step) + 1];
   const auto found =
       std::partition_point(begin, end, [moment](const Slot& slot) { return slot.last < moment; });
   return static_cast<int>(found == end ? found - slots_.begin() - 1 : found - slots_.begin());

@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "plan/simulate/planned_chunk.hpp"
+#include "spillway/core/index.hpp"
 
 namespace spillway {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Times are rounded to nanoseconds.
 constexpr std::int64_t kRounding = 2;
@@ -72,7 +71,7 @@ class Check {
       });
       const int begins = chunk->model->backward_begins;
       if (step.backward) {
-        passes_[at(pass_of(step))].backward = position - begins;
+        passes_[to_index(pass_of(step))].backward = position - begins;
         position += chunk->model->end + 1 - begins;
       } else {
         passes_.push_back({step, &*chunk, position, 0});
@@ -90,7 +89,7 @@ class Check {
   }
 
   [[nodiscard]] int position(const PassStep& step, int moment) const {
-    return passes_[at(pass_of(step))].position(moment);
+    return passes_[to_index(pass_of(step))].position(moment);
   }
 
   void report(const std::string& problem) { problems_.push_back(problem); }
@@ -135,8 +134,8 @@ class Check {
     const auto require = [&](bool holds, const char* what) {
       if (!holds) report(name(transfer) + " " + what);
     };
-    const CheckedPass& pass = passes_[at(pass_of(transfer.pass))];
-    const PlannedItem& item = pass.chunk->items[at(transfer.buffer)];
+    const CheckedPass& pass = passes_[to_index(pass_of(transfer.pass))];
+    const PlannedItem& item = pass.chunk->items[to_index(transfer.buffer)];
     require(transfer.saved >= item.entered, "is copied out before it was saved");
     require(transfer.out_begin_ns >= transfer.saved_ns, "is copied out before it was asked for");
     if (transfer.released >= 0) {
@@ -164,18 +163,18 @@ class Check {
   /// What compute did next after a moment.
   [[nodiscard]] const MemoryPoint& point_after(int position) {
     if (points_.empty()) find_points();
-    return simulation_.memory[at(points_[at(position)]) + 1];
+    return simulation_.memory[to_index(points_[to_index(position)]) + 1];
   }
 
   /// By moment of the step: its place in the simulation's memory.
   void find_points() {
-    points_.resize(at(positions_) + 1);
+    points_.resize(to_index(positions_) + 1);
     int point = 0;
     for_each_moment([&](const CheckedPass& pass, int moment) {
-      points_[at(pass.position(moment))] = point++;
+      points_[to_index(pass.position(moment))] = point++;
       if (job_at(pass, moment) != nullptr) ++point;
     });
-    points_[at(positions_)] = point;
+    points_[to_index(positions_)] = point;
   }
 
   [[nodiscard]] static const ReplayJob* job_at(const CheckedPass& pass, int moment) {
@@ -190,7 +189,7 @@ class Check {
   template <typename Look>
   void for_each_moment(Look&& look) const {
     for (const PassStep& step : schedule_) {
-      const CheckedPass& pass = passes_[at(pass_of(step))];
+      const CheckedPass& pass = passes_[to_index(pass_of(step))];
       const int begins = pass.chunk->model->backward_begins;
       const int last = step.backward ? pass.chunk->model->end : begins - 1;
       for (int moment = step.backward ? begins : 0; moment <= last; ++moment) look(pass, moment);
@@ -199,7 +198,7 @@ class Check {
 
   /// When the session had it on the device.
   [[nodiscard]] std::vector<Interval> held(const CheckedPass& pass, int id) const {
-    const PlannedItem& item = pass.chunk->items[at(id)];
+    const PlannedItem& item = pass.chunk->items[to_index(id)];
     if (!item.managed || item.entered < 0) return {};
     const int entered = pass.position(item.entered);
     const int gone = pass.position(item.gone);
@@ -226,15 +225,15 @@ class Check {
   [[nodiscard]] static int remade_at(const CheckedPass& pass, int id) {
     for (const ReplayJob& job : pass.chunk->replays.jobs) {
       if (std::find(job.makes.begin(), job.makes.end(), id) != job.makes.end()) {
-        return pass.chunk->model->unpack_moment[at(job.place)];
+        return pass.chunk->model->unpack_moment[to_index(job.place)];
       }
     }
-    return pass.chunk->items[at(id)].needed;
+    return pass.chunk->items[to_index(id)].needed;
   }
 
   void find_bytes() {
-    ledger_.assign(at(positions_) + 2, 0);
-    bytes_.assign(at(positions_) + 2, 0);
+    ledger_.assign(to_index(positions_) + 2, 0);
+    bytes_.assign(to_index(positions_) + 2, 0);
     for (const CheckedPass& pass : passes_) {
       for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
         add_item(pass, static_cast<int>(id));
@@ -251,12 +250,12 @@ class Check {
 
   static void add(std::vector<std::int64_t>& changes, Interval interval, std::int64_t bytes) {
     if (interval.until <= interval.after) return;
-    changes[at(interval.after) + 1] += bytes;
-    changes[at(interval.until) + 1] -= bytes;
+    changes[to_index(interval.after) + 1] += bytes;
+    changes[to_index(interval.until) + 1] -= bytes;
   }
 
   void add_item(const CheckedPass& pass, int id) {
-    const PlannedItem& item = pass.chunk->items[at(id)];
+    const PlannedItem& item = pass.chunk->items[to_index(id)];
     std::vector<Interval> there = held(pass, id);
     for (const Interval& each : there) add(ledger_, each, item.bytes);
     const int model_until = item.model_until < 0 ? -1 : pass.position(item.model_until);
@@ -294,7 +293,8 @@ class Check {
     });
     for (int moment = 0; moment <= model.end; ++moment) {
       std::int64_t bytes = pass.chunk->moment(moment).other_bytes;
-      if (again && moment >= model.backward_begins) bytes -= pass.chunk->grown_bytes[at(moment)];
+      if (again && moment >= model.backward_begins)
+        bytes -= pass.chunk->grown_bytes[to_index(moment)];
       const int here = pass.position(moment);
       add(bytes_, {here - 1, here}, bytes);
     }
@@ -317,15 +317,17 @@ class Check {
     if (points_.empty()) find_points();
     std::int64_t most = 0;
     for (const MemoryPoint& point : simulation_.memory) most = std::max(most, point.bytes);
-    if (at(points_[at(positions_)]) != simulation_.memory.size()) {
+    if (to_index(points_[to_index(positions_)]) != simulation_.memory.size()) {
       return report("there are " + std::to_string(simulation_.memory.size()) +
-                    " points of memory instead of " + std::to_string(points_[at(positions_)]));
+                    " points of memory instead of " +
+                    std::to_string(points_[to_index(positions_)]));
     }
     for (int i = 0; i < positions_; ++i) {
-      const std::int64_t found = simulation_.memory[at(points_[at(i)])].bytes;
-      if (found == bytes_[at(i)]) continue;
-      report("at moment " + std::to_string(i) + " of the step " + std::to_string(bytes_[at(i)]) +
-             " bytes are there, not " + std::to_string(found));
+      const std::int64_t found = simulation_.memory[to_index(points_[to_index(i)])].bytes;
+      if (found == bytes_[to_index(i)]) continue;
+      report("at moment " + std::to_string(i) + " of the step " +
+             std::to_string(bytes_[to_index(i)]) + " bytes are there, not " +
+             std::to_string(found));
     }
     if (static_cast<std::int64_t>(simulation_.peak.count()) != most) {
       report("the peak is not the most that is there");
@@ -341,7 +343,8 @@ class Check {
       const int here = pass.position(moment);
       const auto over = [&](const std::vector<Bytes>& allowances) {
         return !allowances.empty() &&
-               ledger_[at(here) + 1] > static_cast<std::int64_t>(allowances[at(now.index)].count());
+               ledger_[to_index(here) + 1] >
+                   static_cast<std::int64_t>(allowances[to_index(now.index)].count());
       };
       if (now.kind == MomentKind::kSave && over(plan.forward_allowance) && may_release(here)) {
         report("more is kept at moment " + std::to_string(here) + " than its allowance says");
@@ -374,8 +377,8 @@ class Check {
     return std::any_of(simulation_.transfers.begin(), simulation_.transfers.end(),
                        [&](const auto& transfer) {
                          if (transfer.reloaded < 0) return false;
-                         const CheckedPass& pass = passes_[at(pass_of(transfer.pass))];
-                         const int needed = pass.chunk->items[at(transfer.buffer)].needed;
+                         const CheckedPass& pass = passes_[to_index(pass_of(transfer.pass))];
+                         const int needed = pass.chunk->items[to_index(transfer.buffer)].needed;
                          return position(transfer.reloaded_in, transfer.reloaded) == here &&
                                 (needed < 0 || pass.position(needed) != here);
                        });

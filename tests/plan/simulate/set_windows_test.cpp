@@ -1,0 +1,218 @@
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "plan/support/synthetic_timeline.hpp"
+#include "spillway/core/error.hpp"
+#include "spillway/plan/rules.hpp"
+#include "spillway/plan/simulate.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::llama_profile;
+
+Plan offloading(const Profile& profile, const std::string& modules,
+                const std::string& limits = "") {
+  return make_plan(
+      profile, parse_rules("[[rule]]\nmodule = [" + modules + "]\naction = \"offload\"\n" + limits,
+                           "r.toml"));
+}
+
+/// One forward, one backward, on one of four stages.
+PassSchedule one_forward_one_backward(int stage, int micro_batches) {
+  const int ahead = 3 - stage;
+  PassSchedule schedule;
+  for (int i = 0; i < micro_batches + ahead; ++i) {
+    if (i < micro_batches) schedule.push_back({0, i, false});
+    if (i >= ahead) schedule.push_back({0, i - ahead, true});
+  }
+  return schedule;
+}
+
+struct Found {
+  Plan plan;
+  Simulation kept;
+  Simulation large;  ///< With windows of a gibibyte.
+  Simulation least;  ///< Without windows.
+  Simulation found;
+
+  /// Of what the plan can lower the peak by.
+  [[nodiscard]] double reached() const {
+    const auto bytes = [](Bytes more, Bytes less) {
+      return static_cast<double>(more.count()) - static_cast<double>(less.count());
+    };
+    return bytes(kept.peak, found.peak) / bytes(kept.peak, least.peak);
+  }
+};
+
+Found windows_of(const Profile& profile, Plan plan, const PassSchedule& schedule = {}) {
+  SimulateOptions options;
+  options.schedule = schedule;
+  SimulateOptions nothing = options;
+  nothing.windows.in_flight = nothing.windows.ahead = 0_B;
+  Found found;
+  found.kept = simulate(profile, make_plan(profile, {}), options);
+  found.large = simulate(profile, plan, options);
+  found.least = simulate(profile, plan, nothing);
+  set_windows(profile, plan, schedule);
+  found.found = simulate(profile, plan, options);
+  found.plan = std::move(plan);
+  return found;
+}
+
+void slow_down(LinkSpeed& link, double share) {
+  for (double* speed : {&link.out, &link.back, &link.out_with_back, &link.back_with_out}) {
+    *speed *= share;
+  }
+}
+
+TEST(SetWindows, ReachesWhatThePlanCanOnEveryStageOfAPipelineAtNoCost) {
+  const Profile profile = llama_profile(4);
+  const Plan plan = offloading(profile, R"("core_attn", "attn_proj")");
+  for (int stage = 0; stage < 4; ++stage) {
+    SCOPED_TRACE(stage);
+    const Found found = windows_of(profile, plan, one_forward_one_backward(stage, 16));
+    EXPECT_FALSE(found.plan.chunks[0].forward_allowance.empty());
+    EXPECT_GE(found.reached(), 0.995);
+    EXPECT_LE(found.found.step_ns, found.large.step_ns + found.large.step_ns / 500);
+    EXPECT_LT(found.found.peak, found.large.peak);
+    EXPECT_LT(found.found.step_ns, found.least.step_ns);
+  }
+}
+
+/// Bytes on the device, over the time of the step.
+double mean_bytes(const Simulation& simulation) {
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < simulation.memory.size(); ++i) {
+    const MemoryPoint& point = simulation.memory[i];
+    sum += static_cast<double>(point.bytes) *
+           static_cast<double>(simulation.memory[i + 1].ns - point.ns);
+  }
+  return sum / static_cast<double>(simulation.step_ns);
+}
+
+TEST(SetWindows, LetLessLingerWhereThatCostsNoTime) {
+  Profile profile = llama_profile(4);
+  for (int stage = 0; stage < 4; ++stage) {
+    SCOPED_TRACE(stage);
+    SimulateOptions options;
+    options.schedule = one_forward_one_backward(stage, 16);
+    options.trace = true;
+    Plan plan = offloading(profile, R"("core_attn", "attn_proj")");
+    set_windows(profile, plan, options.schedule);
+    ASSERT_TRUE(plan.most_leaving);
+    ASSERT_TRUE(plan.most_ahead);
+    Plan free = plan;
+    free.most_leaving = free.most_ahead = std::nullopt;
+    const Simulation found = simulate(profile, plan, options);
+    const Simulation lingering = simulate(profile, free, options);
+    EXPECT_EQ(found.peak, lingering.peak);
+    EXPECT_LE(found.step_ns, lingering.step_ns + lingering.step_ns / 1000);
+    EXPECT_LT(mean_bytes(found), mean_bytes(lingering));
+    Profile slow = profile;
+    slow_down(slow.link, 0.9);
+    const std::int64_t slow_ns = simulate(slow, free, options).step_ns;
+    EXPECT_LE(simulate(slow, plan, options).step_ns, slow_ns + slow_ns / 1000);
+  }
+}
+
+TEST(SetWindows, ReachesItInOnePassOfAllLayers) {
+  const Profile profile = llama_profile(16);
+  for (const char* modules : {R"("core_attn")", R"("attn_norm", "core_attn", "attn_proj")"}) {
+    const Found found = windows_of(profile, offloading(profile, modules));
+    EXPECT_GE(found.reached(), 0.995) << modules;
+    EXPECT_LE(found.found.step_ns, found.large.step_ns + found.large.step_ns / 500) << modules;
+  }
+}
+
+TEST(SetWindows, TakeNoLongerThanThoseOfALayerWhereTheLinkIsFull) {
+  for (const double share : {0.5, 0.2, 0.05}) {
+    SCOPED_TRACE(share);
+    Profile profile = llama_profile(8);
+    const Plan plan = offloading(profile, R"("core_attn", "attn_norm", "mlp")");
+    Plan without_times = plan;
+    {
+      Profile untimed = profile;
+      for (ChunkProfile& chunk : untimed.chunks) chunk.timeline.clear();
+      set_windows(untimed, without_times);
+    }
+    slow_down(profile.link, share);
+    const Simulation constant = simulate(profile, without_times);
+    const Found found = windows_of(profile, plan);
+    EXPECT_LE(found.found.step_ns, constant.step_ns + constant.step_ns / 100);
+    EXPECT_LE(found.found.peak, constant.peak);
+    EXPECT_LT(found.found.step_ns, found.least.step_ns);
+  }
+}
+
+TEST(SetWindows, WaitForMemoryAsLongAsASlowdownAllows) {
+  Profile profile = llama_profile(4);
+  slow_down(profile.link, 0.5);
+  const char* const modules = R"("core_attn", "attn_proj", "mlp_norm")";
+  const PassSchedule schedule = one_forward_one_backward(2, 16);
+  const Found free = windows_of(profile, offloading(profile, modules), schedule);
+  const Found slower =
+      windows_of(profile, offloading(profile, modules, "[limits]\nslowdown = 0.03\n"), schedule);
+  EXPECT_LT(free.reached(), 0.9);
+  EXPECT_GE(slower.reached(), 0.995);
+  EXPECT_GT(slower.found.step_ns, free.found.step_ns);
+  EXPECT_LE(slower.found.step_ns, free.found.step_ns + free.found.step_ns * 3 / 100);
+}
+
+TEST(SetWindows, NeedLessTheMoreASlowdownAllows) {
+  Profile profile = llama_profile(8);
+  slow_down(profile.link, 0.3);
+  std::set<std::uint64_t> peaks;
+  Bytes before = Bytes(~std::uint64_t{0});
+  for (const char* slowdown : {"0.001", "0.02", "0.04", "0.06", "0.08", "0.1"}) {
+    const Found found =
+        windows_of(profile, offloading(profile, R"("core_attn", "attn_norm", "mlp")",
+                                       std::string("[limits]\nslowdown = ") + slowdown + "\n"));
+    EXPECT_LE(found.found.peak, before) << slowdown;
+    before = found.found.peak;
+    peaks.insert(before.count());
+  }
+  EXPECT_GE(peaks.size(), 4U);
+}
+
+TEST(SetWindows, AreThoseOfALayerWithoutTimes) {
+  Profile profile = llama_profile(4);
+  const Plan plan = offloading(profile, R"("core_attn")");
+  for (ChunkProfile& chunk : profile.chunks) chunk.timeline.clear();
+  Plan set = plan;
+  set_windows(profile, set);
+  ASSERT_TRUE(set.limits.in_flight);
+  EXPECT_EQ(set.limits.ahead, set.limits.in_flight);
+  EXPECT_GT(*set.limits.in_flight, 100_MiB);
+  EXPECT_LT(*set.limits.in_flight, 500_MiB);
+}
+
+TEST(SetWindows, LeaveThoseThatAreGivenAlone) {
+  const Profile profile = llama_profile(4);
+  for (const char* limits :
+       {"[limits]\nin_flight = \"1 GiB\"\n", "[limits]\nahead = \"1 GiB\"\n"}) {
+    Plan plan = offloading(profile, R"("core_attn")", limits);
+    const Plan before = plan;
+    set_windows(profile, plan);
+    EXPECT_EQ(plan, before);
+  }
+  Plan plan = offloading(profile, R"("core_attn")");
+  set_windows(profile, plan);
+  const Plan set = plan;
+  set_windows(profile, plan);
+  EXPECT_EQ(plan, set);
+}
+
+TEST(SetWindows, AreNotNeededWhereNothingIsOffloaded) {
+  const Profile profile = llama_profile(4);
+  Plan plan = make_plan(profile, {});
+  const Plan before = plan;
+  set_windows(profile, plan);
+  EXPECT_EQ(plan, before);
+}
+
+}  // namespace
+}  // namespace spillway

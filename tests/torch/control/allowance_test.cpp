@@ -1,0 +1,162 @@
+// Plans with allowances, carried out.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "torch/support/training.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::difference;
+using testing::offload_everything;
+using testing::plain_step;
+using testing::TinyModel;
+
+/// What a step of tiny models saves, all of it to be offloaded.
+struct Recorded {
+  Plan plan;
+  Profile profile;
+  Bytes largest;
+};
+
+template <typename Forward>
+Recorded record(Forward&& forward) {
+  Session session(offload_everything());
+  EXPECT_EQ(difference({}, session, 1, forward), 0);
+  Recorded recorded{*session.plan(), *session.profile(), {}};
+  for (const BufferProfile& buffer : recorded.profile.chunks[0].buffers) {
+    if (buffer.fixed == FixedReason::kNone) {
+      recorded.largest = std::max(recorded.largest, buffer.size);
+    }
+  }
+  return recorded;
+}
+
+Plan with_allowances(Recorded recorded, Bytes forward, Bytes backward) {
+  ChunkPlan& chunk = recorded.plan.chunks[0];
+  chunk.forward_allowance.assign(chunk.sites.kind.size(), forward);
+  chunk.backward_allowance.assign(recorded.profile.chunks[0].unpack_order.size(), backward);
+  return std::move(recorded.plan);
+}
+
+SessionOptions carrying_out(Plan plan) {
+  SessionOptions options = offload_everything();
+  options.rules = {};
+  options.in_flight = 1_GiB;  // The allowances decide, not the windows.
+  options.ahead = 1_GiB;
+  options.plan = std::move(plan);
+  return options;
+}
+
+TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
+  const Recorded recorded = record(plain_step);
+  Bytes before;
+  for (const Bytes allowed : {0_B, 64_KiB, 256_KiB, 512_KiB}) {
+    Session session(carrying_out(with_allowances(recorded, allowed, allowed)));
+    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+    const SessionReport report = session.report();
+    // A buffer is there before anything can make room for it, and backward may want two at once.
+    EXPECT_LE(report.saved_peak_with, allowed + recorded.largest + recorded.largest) << report;
+    EXPECT_GT(report.saved_peak_with, before) << report;
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+    EXPECT_EQ(report.recorded_steps, 0U);
+    before = report.saved_peak_with;
+  }
+}
+
+TEST(Allowances, AsLargeAsEverythingMoveNothing) {
+  const Recorded recorded = record(plain_step);
+  Session session(carrying_out(with_allowances(recorded, 1_GiB, 1_GiB)));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.bytes_out, 0_B) << report;
+  EXPECT_EQ(report.bytes_back, 0_B) << report;
+  EXPECT_EQ(report.stayed.bytes, report.saved_peak_without) << report;
+}
+
+TEST(Allowances, GoWithLimitsOnWhatLingers) {
+  const Recorded recorded = record(plain_step);
+  Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
+  plan.most_leaving = 0_B;
+  plan.most_ahead = 0_B;
+  Session session(carrying_out(plan));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.bytes_out, report.saved_peak_without) << report;
+  EXPECT_LE(report.saved_peak_with, recorded.largest + recorded.largest) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
+TEST(Allowances, OfEachPlaceApplyThere) {
+  const Recorded recorded = record(plain_step);
+  Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
+  // Everything that was saved before the last site leaves there at once.
+  plan.chunks[0].forward_allowance.back() = 0_B;
+  Session all(carrying_out(plan));
+  EXPECT_EQ(difference({}, all, 3, plain_step), 0);
+  EXPECT_EQ(all.report().bytes_out, all.report().saved_peak_without) << all.report();
+  EXPECT_EQ(all.report().saved_peak_with, all.report().saved_peak_without) << all.report();
+  // Nothing may come back ahead before the last unpack but one.
+  plan.chunks[0].backward_allowance.assign(plan.chunks[0].backward_allowance.size(), 0_B);
+  Session late(carrying_out(plan));
+  EXPECT_EQ(difference({}, late, 3, plain_step), 0);
+  EXPECT_GT(late.report().late_reloads, all.report().late_reloads + 5) << late.report();
+}
+
+TEST(Allowances, HoldForSeveralPassesTogether) {
+  const auto in_flight = [](TinyModel& model, Step* step, int i) {
+    return testing::in_flight_step(model, step, i, 3);
+  };
+  const auto accumulated = [](TinyModel& model, Step*, int i) {
+    return testing::accumulated_step(model, i, 3);
+  };
+  const Recorded recorded = record(in_flight);
+  for (const Bytes allowed : {0_B, 96_KiB, 384_KiB}) {
+    const Plan plan = with_allowances(recorded, allowed, allowed);
+    Session together(carrying_out(plan));
+    EXPECT_EQ(difference({}, together, 4, in_flight), 0);
+    EXPECT_LE(together.report().saved_peak_with, allowed + recorded.largest) << together.report();
+    EXPECT_TRUE(together.report().fallbacks.empty()) << together.report();
+    Session in_turn(carrying_out(plan));
+    EXPECT_EQ(difference({}, in_turn, 4, accumulated), 0);
+    EXPECT_LE(in_turn.report().saved_peak_with, allowed + recorded.largest) << in_turn.report();
+    EXPECT_TRUE(in_turn.report().fallbacks.empty()) << in_turn.report();
+  }
+}
+
+TEST(Allowances, GoWithRecomputation) {
+  Session recording(testing::recompute_everything());
+  EXPECT_EQ(difference({}, recording, 1, plain_step), 0);
+  Plan plan = *recording.plan();
+  ChunkPlan& chunk = plan.chunks[0];
+  for (Decision& decision : chunk.decisions) {
+    const bool offload = decision.buffer % 3 == 0 && decision.fixed == FixedReason::kNone;
+    if (offload && decision.action.kind == ActionKind::kRecompute) {
+      decision.action.kind = ActionKind::kOffload;
+    }
+  }
+  chunk.forward_allowance.assign(chunk.sites.kind.size(), 64_KiB);
+  chunk.backward_allowance.assign(recording.profile()->chunks[0].unpack_order.size(), 96_KiB);
+  Session session(carrying_out(plan));
+  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  EXPECT_GT(session.report().repeated_calls, 0U);
+  EXPECT_GT(session.report().bytes_back, 0_B);
+}
+
+TEST(Allowances, OutlastAGraphThatIsUsedTwice) {
+  const auto twice = [](TinyModel& model, Step*, int i) {
+    at::Tensor loss = model.loss(model.tokens(2, 32, i));
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+    return loss;
+  };
+  const Recorded recorded = record(plain_step);
+  Session session(carrying_out(with_allowances(recorded, 64_KiB, 96_KiB)));
+  EXPECT_EQ(difference({}, session, 3, twice), 0);
+}
+
+}  // namespace
+}  // namespace spillway

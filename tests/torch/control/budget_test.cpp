@@ -1,0 +1,336 @@
+// Sessions with a budget: record, plan, prove, time, and tell.
+#include "spillway/plan/budget.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/plan/rules.hpp"
+#include "spillway/torch/session.hpp"
+#include "support/error_text.hpp"
+#include "torch/device/link_speed.hpp"
+#include "torch/support/training.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::difference;
+using testing::error_text;
+using ::testing::HasSubstr;
+using testing::plain_step;
+using testing::TinyModel;
+
+SessionOptions with_budget(Budget budget) {
+  SessionOptions options = testing::with_rules("");
+  options.budget = budget;
+  options.plan_in_background = false;
+  return options;
+}
+
+TEST(Budget, IsBytesOrAShareOrWhatIsFree) {
+  EXPECT_EQ(Budget(3_GiB).resolve(8_GiB, 9_GiB), 3_GiB);
+  EXPECT_EQ(Budget::share(0.25).resolve(8_GiB, 9_GiB), 2_GiB);
+  EXPECT_EQ(Budget::automatic().resolve(8_GiB, 9_GiB), 8_GiB);
+  EXPECT_EQ(Budget::automatic(10_GiB).resolve(8_GiB, 9_GiB), 0_B);
+  for (const double wrong : {0.0, 1.0, -0.5, 33.0}) {
+    EXPECT_THAT(error_text<InvalidArgument>([&] { (void)Budget::share(wrong); }),
+                ::testing::StartsWith("[budget] a share of more than 0 and less than 1 wanted"));
+  }
+}
+
+TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
+  double alone = 50e9;
+  double with_other = 40e9;
+  // 5 GB take 100 ms; 2 ms more are 2 %.
+  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 2e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
+  EXPECT_DOUBLE_EQ(with_other, 40e9 / 1.02);
+  EXPECT_FALSE(slow_down(alone, with_other, Bytes(5'000'000'000), 0.5e6, 300e6));
+  EXPECT_FALSE(slow_down(alone, with_other, Bytes(0), 2e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
+  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 100e6, 300e6));
+  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02 * 0.95);
+}
+
+TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
+  Session session(with_budget(Budget::share(0.8)));
+  EXPECT_EQ(difference({}, session, 16, plain_step), 0);
+  const SessionReport report = session.report();
+  ASSERT_TRUE(report.budget);
+  EXPECT_GE(report.budget->plans, 1U);
+  EXPECT_LE(report.budget->plans, 4U);  // Thrice more at most, with the times of timed steps.
+  EXPECT_EQ(report.budget->waiting, 0U);
+  EXPECT_GT(report.budget->budget, 0_B);
+  EXPECT_LE(report.budget->predicted_peak, report.budget->budget);
+  EXPECT_GT(report.budget->measured_peak, 0_B);
+  EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+  if (report.actions.contains("recompute")) {
+    EXPECT_GT(report.budget->proving_peak, 0_B) << report;
+  }
+  EXPECT_GT(report.budget->predicted_step, Nanoseconds(0));
+  EXPECT_GT(report.budget->measured_step, Nanoseconds(0));
+  EXPECT_GE(report.budget->predicted_step, report.budget->base_step);
+  EXPECT_LE(report.budget->bound_step, report.budget->predicted_step);
+  EXPECT_EQ(report.recorded_steps, 1U);
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+  EXPECT_EQ(session.plan()->budget, report.budget->budget);
+  EXPECT_THAT(report.to_text(), HasSubstr("  budget                 "));
+  EXPECT_THAT(report.to_text(), HasSubstr("above any plan of this kind"));
+  EXPECT_THAT(report.to_json(), HasSubstr("\"predicted_peak\": " +
+                                          std::to_string(report.budget->predicted_peak.count())));
+}
+
+TEST(BudgetedSession, ProvesWithinTheBudgetWhereBuffersCanLeave) {
+  for (const double share : {0.5, 0.8}) {
+    SCOPED_TRACE(share);
+    SessionOptions options = with_budget(Budget::share(share));
+    // The planner itself would offload, from the CPU to the CPU.
+    options.rules = parse_rules(
+        "[[rule]]\nproducer = [\"*norm*\", \"*gelu*\", \"aten::addmm\"]\n"
+        "action = \"recompute\"\n",
+        "rules.toml");
+    Session session(std::move(options));
+    const auto large_step = [](TinyModel& model, Step*, int i) {
+      at::Tensor loss = model.loss(model.tokens(8, 128, i));
+      loss.backward();
+      return loss.detach();
+    };
+    EXPECT_EQ(difference({.layers = 8}, session, 6, large_step), 0);
+    const SessionReport report = session.report();
+    EXPECT_GT(report.repeated_calls, 0U);
+    EXPECT_TRUE(report.fallbacks.empty()) << report;
+    EXPECT_GT(report.budget->proving_peak, 0_B);
+    EXPECT_LE(report.budget->proving_peak, report.budget->budget) << report;
+  }
+}
+
+TEST(BudgetedSession, RecomputesWhereThereIsTooLittleHostMemoryToMeasureIt) {
+  SessionOptions options = with_budget(Budget::share(0.8));
+  options.host = 6_KiB;
+  Session session(std::move(options));
+  EXPECT_EQ(difference({.layers = 8}, session, 8, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(session.profile()->link.out, 0);
+  EXPECT_EQ(report.budget->problem, "") << report;
+  EXPECT_GT(report.repeated_calls, 0U) << report;
+  EXPECT_EQ(report.bytes_out, 0_B) << report;
+  EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+}
+
+TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
+  Session session(with_budget(Budget::share(0.9)));
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<std::shared_ptr<const Profile>> profiles;
+  for (int i = 0; i < 20; ++i) {
+    const auto step = session.step();
+    model.loss(model.tokens(2, 32, i)).backward();
+    profiles.push_back(session.profile());
+  }
+  // The first step records; the next, or the one after its proof, is timed, and four of each plan
+  // that follows, of which there are two at most.
+  EXPECT_NE(profiles[1], profiles[4]);
+  EXPECT_EQ(profiles[18], profiles[19]);
+  EXPECT_EQ(structure_digest(*profiles[1]), structure_digest(*profiles[19]));
+  const ChunkProfile& before = profiles[1]->chunks[0];
+  const ChunkProfile& after = profiles[19]->chunks[0];
+  ASSERT_EQ(before.timeline.size(), after.timeline.size());
+  for (std::size_t i = 0; i < before.timeline.size(); ++i) {
+    EXPECT_EQ(before.timeline[i].kind, after.timeline[i].kind);
+    EXPECT_EQ(before.timeline[i].index, after.timeline[i].index);
+    EXPECT_EQ(before.timeline[i].other_bytes, after.timeline[i].other_bytes);
+  }
+  EXPECT_NE(before.forward_ns, after.forward_ns);
+  EXPECT_GT(after.backward_ns, 0);
+}
+
+TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
+  for (const bool background : {false, true}) {
+    SessionOptions options = with_budget(Budget(1_KiB));
+    options.plan_in_background = background;
+    Session session(std::move(options));
+    TinyModel model({});
+    session.register_model(model);
+    int errors = 0;
+    int steps = 0;
+    for (int i = 0; i < 500 && (errors == 0 || steps < 3); ++i) {
+      try {
+        const auto step = session.step();
+        model.loss(model.tokens(2, 32, i)).backward();
+        steps = errors == 0 ? 0 : steps + 1;
+      } catch (const PlanInfeasible& error) {
+        ++errors;
+        EXPECT_THAT(error.what(), HasSubstr("[plan] no plan fits 1.0 KiB: the smallest peak is "));
+      }
+      if (errors == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(errors, 1);
+    const SessionReport report = session.report();
+    EXPECT_THAT(report.budget->problem, HasSubstr("no plan fits"));
+    EXPECT_THAT(report.to_text(), HasSubstr("no plan "));
+    EXPECT_EQ(report.budget->plans, 0U);
+    EXPECT_GT(report.budget->waiting, 0U);
+    EXPECT_GT(report.bytes_out, 100_KiB);  // Everything goes on to be offloaded.
+    EXPECT_GT(report.actions.at("offload").buffers, 10U);
+  }
+}
+
+/// A table as libraries and models keep it: made in the first step, there in all that follow.
+TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
+  for (const bool background : {false, true}) {
+    SessionOptions options = with_budget(Budget(12_MiB));
+    options.plan_in_background = background;
+    Session session(std::move(options));
+    const at::Tensor weight = at::ones({1 << 18}, at::kFloat).requires_grad_();
+    at::Tensor table;
+    for (int i = 0; i < 500 && session.report().budget->measured_peak == 0_B; ++i) {
+      weight.mutable_grad() = at::Tensor();
+      {
+        const auto step = session.step();
+        if (!table.defined()) table = at::ones({4 << 20}, at::kFloat);
+        (weight.sin().exp().cos() * table[0]).sum().backward();
+      }
+      if (background) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const SessionReport report = session.report();
+    EXPECT_EQ(report.recorded_steps, 2U) << report;
+    EXPECT_GE(report.budget->plans, 1U) << report;
+    EXPECT_GT(report.budget->measured_peak, 0_B) << report;
+    EXPECT_LE(report.budget->measured_peak, 12_MiB) << report;
+  }
+}
+
+TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
+  SessionOptions options = with_budget(Budget::share(0.7));
+  options.plan_in_background = true;
+  Session session(std::move(options));
+  // However long the planner takes: steps before are as safe as those after.
+  const auto patient = [&](TinyModel& model, Step* step, int i) {
+    if (step != nullptr && i > 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return plain_step(model, step, i);
+  };
+  EXPECT_EQ(difference({}, session, 12, patient), 0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  EXPECT_TRUE(session.report().demoted.empty()) << session.report();
+}
+
+TEST(BudgetedSession, MayEndWhileThePlanIsMade) {
+  SessionOptions options = with_budget(Budget::share(0.7));
+  options.plan_in_background = true;
+  Session session(std::move(options));
+  TinyModel model({});
+  session.register_model(model);
+  const auto step = session.step();
+  model.loss(model.tokens(2, 32, 0)).backward();
+}
+
+TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
+  for (const bool in_flight : {true, false}) {
+    Session session(with_budget(Budget::share(0.9)));
+    EXPECT_EQ(difference({}, session, 6,
+                         [&](TinyModel& model, Step* step, int i) {
+                           return in_flight ? testing::in_flight_step(model, step, i, 3)
+                                            : testing::accumulated_step(model, i, 3);
+                         }),
+              0);
+    EXPECT_GE(session.report().budget->plans, 1U) << session.report();
+    EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  }
+}
+
+TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
+  Session session(with_budget(Budget::share(0.8)));
+  TinyModel model({});
+  session.register_model(model);
+  const auto steps = [&](std::int64_t beside, int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto step = session.step();
+      const at::Tensor held =
+          at::zeros({beside});  // No saved buffer: nothing can be done about it.
+      model.loss(model.tokens(2, 32, i)).backward();
+    }
+    return session.report();
+  };
+  const SessionReport before = steps(1, 12);
+  const SessionReport larger = steps(16384, 8);
+  EXPECT_GT(larger.budget->above, before.budget->above) << larger;
+  EXPECT_GT(larger.budget->plans, before.budget->plans) << larger;
+  EXPECT_EQ(larger.budget->budget, before.budget->budget);
+  EXPECT_LE(larger.budget->plans, before.budget->plans + 3 + 3) << larger;
+}
+
+TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
+  Session session(with_budget(Budget::share(0.8)));
+  const auto lengths = [](TinyModel& model, Step*, int i) {
+    at::Tensor loss = model.loss(model.tokens(2, i < 12 ? 32 : 40, i));
+    loss.backward();
+    return loss;
+  };
+  EXPECT_EQ(difference({}, session, 20, lengths), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.budget->above, 0U) << report;
+  EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+  EXPECT_EQ(report.recorded_steps, 1U);
+  EXPECT_GT(
+      report.fallbacks.at("more was saved than was recorded: a buffer that was to be kept left"),
+      0U);
+}
+
+TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {
+  SessionOptions options = testing::with_rules(
+      "[[rule]]\nscope = \"layers.*.mlp\"\naction = \"offload\"\n"
+      "[[rule]]\nscope = \"layers.0.attention*\"\naction = \"keep\"\n");
+  options.budget = Budget::share(0.9);
+  options.plan_in_background = false;
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  ASSERT_EQ(session.report().budget->plans > 0, true) << session.report();
+  for (const Decision& decision : session.plan()->chunks[0].decisions) {
+    if (decision.fixed != FixedReason::kNone) continue;
+    if (decision.position.scope.ends_with(".mlp")) {
+      EXPECT_EQ(decision.action.kind, ActionKind::kOffload) << decision.reason;
+    }
+    if (decision.position.scope.starts_with("layers.0.attention")) {
+      EXPECT_EQ(decision.action.kind, ActionKind::kKeep) << decision.reason;
+    }
+  }
+}
+
+/// A step with three times the tokens: everything is as large as three times, and the model the
+/// same.
+at::Tensor step_of(TinyModel& model, int batch, int i) {
+  at::Tensor loss = model.loss(model.tokens(batch, 32, i));
+  loss.backward();
+  return loss;
+}
+
+TEST(BudgetedSession, SaysThatStepsLeftThePredictionAndPlansAnewOnce) {
+  for (const bool replan : {false, true}) {
+    SessionOptions options = with_budget(Budget(4_MiB));
+    options.small = 256_B;
+    options.replan = replan;
+    options.drift = 0.5;
+    Session session(std::move(options));
+    EXPECT_EQ(
+        difference({}, session, 14,
+                   [](TinyModel& model, Step*, int i) { return step_of(model, i < 7 ? 1 : 3, i); }),
+        0);
+    const SessionReport report = session.report();
+    if (replan) {
+      EXPECT_GE(report.recorded_steps, 2U) << report;
+    } else {
+      EXPECT_EQ(report.recorded_steps, 1U) << report;
+      EXPECT_THAT(report.budget->drift,
+                  ::testing::Contains(::testing::MatchesRegex(
+                      "the peak is [0-9.]+ [KM]iB, [0-9.]+ % more than predicted")));
+      EXPECT_THAT(report.to_text(), HasSubstr("  drift "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,337 @@
+#include "spillway/torch/session.hpp"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "spillway/torch/scope.hpp"
+#include "support/error_text.hpp"
+#include "torch/support/training.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::difference;
+using testing::error_text;
+using ::testing::HasSubstr;
+using testing::offload_everything;
+using testing::plain_step;
+using testing::TinyModel;
+using testing::TinyOptions;
+
+TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
+  Session session(offload_everything());
+  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.steps, 5U);
+  EXPECT_EQ(report.recorded_steps, 1U);
+  EXPECT_GT(report.bytes_out, 500_KiB);
+  EXPECT_GT(report.bytes_back, 100_KiB);
+  EXPECT_LT(report.saved_peak_with, report.saved_peak_without);
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
+TEST(Session, KeepsEverythingWithoutRules) {
+  SessionOptions options = offload_everything();
+  options.rules = {};
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(session.report().bytes_out, 0_B);
+  EXPECT_EQ(session.report().saved_peak_with, session.report().saved_peak_without);
+}
+
+TEST(Session, AccumulatesGradientsOverMicroBatches) {
+  Session session(offload_everything());
+  EXPECT_EQ(difference({}, session, 3,
+                       [](TinyModel& model, Step*, int i) {
+                         return testing::accumulated_step(model, i, 3);
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+TEST(Session, KeepsSeveralPassesInFlight) {
+  Session session(offload_everything());
+  EXPECT_EQ(difference({}, session, 4,
+                       [](TinyModel& model, Step* step, int i) {
+                         return testing::in_flight_step(model, step, i, 3);
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  // Only the very first buffer that the step's first backward wants could not be asked for ahead.
+  EXPECT_LE(session.report().late_reloads, 1U) << session.report();
+}
+
+TEST(Session, RefusesNestedStepsAndSaysWhy) {
+  Session session(offload_everything());
+  Session other(offload_everything());
+  const auto step = session.step();
+  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)session.step(); }),
+            "[step] this session's step has not ended; end it first");
+  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)other.step(); }),
+            "[step] another session is within a step on this thread; end that one first, or use "
+            "another thread");
+  std::thread([&] {
+    EXPECT_EQ(error_text<InvalidArgument>([&] { (void)session.step(); }),
+              "[step] this session is within a step on another thread; use one session a thread");
+    const auto here = other.step();  // Another session on another thread is fine.
+  }).join();
+}
+
+TEST(Session, RecordsScopesProducersAndTheOrderOfBackward) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  for (int i = 0; i < 2; ++i) {
+    const auto step = session.step();
+    model.loss(model.tokens(2, 32, i)).backward();
+  }
+  const Profile& profile = *session.profile();
+  EXPECT_EQ(profile.layers, 3);
+  EXPECT_EQ(profile.layer_scope, "layers");
+  ASSERT_EQ(profile.chunks.size(), 1U);
+  const ChunkProfile& chunk = profile.chunks[0];
+  EXPECT_GT(chunk.forward_ns, 0);
+  EXPECT_GT(chunk.backward_ns, 0);
+  bool gelu = false;
+  for (const BufferProfile& buffer : chunk.buffers) {
+    if (buffer.position.scope == "layers.1.mlp" && buffer.saves[0].saver == "aten::gelu") {
+      gelu = true;
+      EXPECT_EQ(buffer.layer, 1);
+      EXPECT_THAT(buffer.producer.name, ::testing::StartsWith("aten::"));
+      EXPECT_GE(buffer.first_unpack, 0);
+    }
+  }
+  EXPECT_TRUE(gelu);
+  EXPECT_FALSE(chunk.unpack_order.empty());
+  // It is a value: through JSON and back, and it makes the same plan.
+  const Profile again = profile_from_json(to_json(profile), "p.json");
+  EXPECT_EQ(again, profile);
+  EXPECT_EQ(make_plan(again, offload_everything().rules), *session.plan());
+}
+
+TEST(Session, CarriesOutRulesPerScope) {
+  SessionOptions options = offload_everything();
+  options.rules = parse_rules(
+      "[[rule]]\nscope = \"layers.*.mlp\"\nlayers = \"0..1\"\naction = \"offload\"\n", "t");
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  for (const Decision& decision : session.plan()->chunks[0].decisions) {
+    const bool offloaded = decision.action.kind == ActionKind::kOffload;
+    const bool expected =
+        decision.position.scope == "layers.0.mlp" || decision.position.scope == "layers.1.mlp";
+    EXPECT_TRUE(expected || !offloaded) << decision.position.scope;
+  }
+  EXPECT_GT(session.report().actions.at("offload").buffers, 2U);
+}
+
+TEST(Session, TakesAPlanMadeEarlier) {
+  Plan plan;
+  {
+    Session session(offload_everything());
+    EXPECT_EQ(difference({}, session, 2, plain_step), 0);
+    plan = *session.plan();
+  }
+  SessionOptions options = offload_everything();
+  options.rules = {};
+  options.plan = plan_from_json(to_json(plan), "plan.json");
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(*session.plan(), plan);
+  EXPECT_GT(session.report().bytes_out, 100_KiB);
+}
+
+TEST(Session, DoesNotGrowOverManySteps) {
+  Session session(offload_everything());
+  TinyOptions shape;
+  shape.layers = 1;
+  TinyModel model(shape);
+  session.register_model(model);
+  Bytes host;
+  for (int i = 0; i < 300; ++i) {
+    model.zero_gradients();
+    const auto step = session.step();
+    model.loss(model.tokens(1, 32, i)).backward();
+    if (i == 20) host = session.report().host_peak;
+  }
+  EXPECT_EQ(session.report().host_peak, host);
+  EXPECT_TRUE(session.report().fallbacks.empty());
+}
+
+TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
+  const Scope outside("layers.0");
+  EXPECT_EQ(Scope::current(), "");
+  Session session(offload_everything());
+  {
+    const auto step = session.step();
+    const Scope layer("layers.3");
+    const Scope part("mlp");
+    EXPECT_EQ(Scope::current(), "layers.3.mlp");
+  }
+  EXPECT_EQ(Scope::current(), "");
+}
+
+TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<SessionReport> reports;
+  for (int i = 0; i < 4; ++i) {
+    const auto step = session.step();
+    model.loss(model.tokens(2, 32, i)).backward();
+    reports.push_back(session.report());
+  }
+  reports.push_back(session.report());
+  const SessionReport& first = reports[2];  // Of the first step that carries the plan out:
+  const SessionReport& last = reports[4];   // nobody knew yet that backward follows at once.
+  EXPECT_EQ(first.stayed.buffers, 0U) << first;
+  EXPECT_GT(first.used_in_place, 0U) << first;
+  EXPECT_EQ(last.stayed.buffers, first.used_in_place) << last;
+  EXPECT_EQ(last.used_in_place, 0U) << last;
+  EXPECT_GT(last.stayed.bytes, 0_B) << last;
+  EXPECT_LE(last.stayed.bytes, 64_KiB) << last;
+  EXPECT_EQ(last.bytes_out + last.stayed.bytes, first.bytes_out) << last;
+  EXPECT_EQ(last.bytes_back, first.bytes_back) << last;
+  EXPECT_EQ(last.saved_peak_with, first.saved_peak_with) << last;
+}
+
+TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
+  SessionOptions options = offload_everything();
+  options.small = 4_KiB;  // So that nothing is small in one step and not in another.
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 9,
+                       [](TinyModel& model, Step* step, int i) {
+                         if (step != nullptr) step->pass(0, 0);
+                         at::Tensor loss = model.loss(model.tokens(1 + i / 4 % 2, 32, i));
+                         at::Tensor other;
+                         if (i == 3 || i > 6) {
+                           if (step != nullptr) step->pass(0, 1);
+                           other = model.loss(model.tokens(1, 32, 50 + i));
+                         }
+                         loss.backward();
+                         if (other.defined()) other.backward();
+                         return loss;
+                       }),
+            0);
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
+  // All of a pass changes its size, or only what was the tail.
+  for (const bool all : {true, false}) {
+    SessionOptions options = offload_everything();
+    options.small = 4_KiB;
+    Session session(std::move(options));
+    TinyModel model({});
+    session.register_model(model);
+    std::uint64_t stayed = 0;
+    for (int i = 0; i < 12; ++i) {
+      const int times = 1 + (i / 2) % 3;
+      at::Tensor loss;
+      {
+        const auto step = session.step();
+        {
+          const at::Tensor hidden = model.hidden(model.tokens(all ? times : 1, 32, i));
+          const at::Tensor tail = all ? hidden : hidden.repeat({times, 1, 1});
+          loss = (tail.tanh() * tail.sigmoid()).square().mean();
+        }
+        loss.backward();
+      }
+      if (i == 0) continue;
+      // Everything that was saved either left or stayed within the window.
+      const SessionReport report = session.report();
+      EXPECT_EQ(report.bytes_out + report.stayed.bytes, report.saved_peak_without) << report;
+      EXPECT_LE(report.stayed.bytes, 64_KiB) << report;
+      EXPECT_LE(report.saved_peak_with, 64_KiB + 128_KiB + 96_KiB) << report;
+      stayed += report.stayed.buffers;
+      // In every other step sizes have just changed, from the first buffer on.
+      if (all && i % 2 == 0) {
+        EXPECT_EQ(report.stayed.buffers, 0U) << report;
+      }
+    }
+    EXPECT_GT(stayed, 5U);
+    EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  }
+}
+
+TEST(Session, TellsHowLongItWaitedForCopies) {
+  for (const int every : {32, 0}) {
+    SessionOptions options = offload_everything();
+    options.time_waits_every = every;
+    Session session(std::move(options));
+    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+    const SessionReport report = session.report();
+    // The first step records; of the others the first two are timed.
+    EXPECT_EQ(report.waits.step, every == 0 ? 0U : 3U);
+    EXPECT_EQ(report.waits.release > Nanoseconds(0), every != 0);
+    EXPECT_EQ(report.waits.reload > Nanoseconds(0), every != 0);
+    EXPECT_EQ(report.to_text().find("waited for copies") != std::string::npos, every != 0);
+    EXPECT_THAT(report.to_json(),
+                HasSubstr("\"release_ns\": " + std::to_string(report.waits.release.count())));
+  }
+}
+
+TEST(Session, SaysWhetherTheNextStepRecords) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<bool> records;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 3) session.record_next_step();
+    records.push_back(session.next_step_records());
+    const auto step = session.step();
+    EXPECT_EQ(Scope::wanted(), records.back());
+    model.loss(model.tokens(2, 32, i)).backward();
+  }
+  EXPECT_EQ(records, (std::vector<bool>{true, false, false, true, false}));
+  EXPECT_EQ(session.report().recorded_steps, 2U);
+}
+
+TEST(Session, TakesTheListOfLayersItIsTold) {
+  const auto layers_of = [](const std::string& wanted) {
+    SessionOptions options = offload_everything();
+    options.layers = wanted;
+    Session session(std::move(options));
+    const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
+    {
+      const auto step = session.step();
+      at::Tensor x = at::mm(at::randn({64, 64}), weight);
+      for (int layer = 0; layer < 2; ++layer) {
+        const Scope outer("decoder." + std::to_string(layer));
+        for (int expert = 0; expert < 3; ++expert) {
+          const Scope inner("experts." + std::to_string(expert));
+          x = at::tanh(at::mm(x, weight));
+        }
+      }
+      for (int block = 0; block < 4; ++block) {
+        const Scope scope("blocks." + std::to_string(block));
+        x = at::tanh(x);
+      }
+      x.sum().backward();
+    }
+    return std::pair(session.profile()->layer_scope, session.profile()->layers);
+  };
+  EXPECT_EQ(layers_of(""), std::pair(std::string("blocks"), 4));  // The longest list.
+  EXPECT_EQ(layers_of("decoder"), std::pair(std::string("decoder"), 2));
+  EXPECT_EQ(layers_of("no.such.list"), std::pair(std::string(), 0));
+}
+
+TEST(Scope, MayBeEnteredByItsWholePath) {
+  Session session(offload_everything());
+  const auto step = session.step();
+  const Scope outside("layers.3");
+  Scope::enter_absolute("model.layers.7.mlp");
+  EXPECT_EQ(Scope::current(), "model.layers.7.mlp");
+  {
+    const Scope inside("fc1");
+    EXPECT_EQ(Scope::current(), "model.layers.7.mlp.fc1");
+  }
+  Scope::leave();
+  EXPECT_EQ(Scope::current(), "layers.3");
+}
+
+}  // namespace
+}  // namespace spillway

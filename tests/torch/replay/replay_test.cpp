@@ -1,0 +1,286 @@
+#include "torch/replay/replay.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/op_registration/op_registration.h>
+#include <c10/core/DefaultDtype.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/error_text.hpp"
+#include "torch/support/notebook.hpp"
+#include "torch/support/tiny_model.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::count_different;
+using testing::error_text;
+using testing::Notebook;
+
+int calls_of_counted = 0;
+
+/// An operator that counts how often it runs.
+at::Tensor counted(const at::Tensor& x) {
+  static const auto kRegistration = c10::RegisterOperators().op(
+      "spillway_test::counted(Tensor x) -> Tensor", [](const at::Tensor& each) {
+        ++calls_of_counted;
+        const at::AutoDispatchBelowAutograd below;
+        return each + 1;
+      });
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("spillway_test::counted", "")
+      .typed<at::Tensor(const at::Tensor&)>()
+      .call(x);
+}
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    at::manual_seed(1);
+    x_ = at::randn({16});
+    calls_of_counted = 0;
+  }
+
+  [[nodiscard]] bool is_remade(ValueId id) {
+    return static_cast<bool>(notebook_.book().value(id).remade);
+  }
+  void expect(const std::vector<ValueId>& values) {
+    Replay::expect(notebook_.book(), notebook_.job_for(values).calls);
+  }
+  void run(ValueId value) { Replay::run(notebook_.book(), notebook_.job_for({value})); }
+
+  Notebook notebook_;
+  at::Tensor x_;
+};
+
+TEST_F(ReplayTest, RepeatsEachCallOnceForAllThatReadIt) {
+  at::Tensor left;
+  const at::Tensor right = notebook_.follow([&] {
+    const at::Tensor shared = counted(x_);
+    left = shared.sin() * shared;
+    return shared.cos() * shared;
+  });
+  const ValueId of_left = notebook_.value_of(left);
+  const ValueId of_right = notebook_.value_of(right);
+  expect({of_left, of_right});
+  calls_of_counted = 0;
+  run(of_left);
+  run(of_right);
+  EXPECT_EQ(calls_of_counted, 1);
+  EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
+}
+
+TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
+  ValueId shared = -1;
+  ValueId between = -1;
+  at::Tensor left;
+  const at::Tensor right = notebook_.follow([&] {
+    const at::Tensor first = x_ * 2;
+    shared = notebook_.value_of(first);
+    const at::Tensor second = first.sin();
+    between = notebook_.value_of(second);
+    left = second.exp();
+    return first.cos();
+  });
+  expect({notebook_.value_of(left), notebook_.value_of(right)});
+  run(notebook_.value_of(left));
+  EXPECT_TRUE(is_remade(shared));  // cos() will read it.
+  EXPECT_FALSE(is_remade(between));
+  run(notebook_.value_of(right));
+  EXPECT_FALSE(is_remade(shared));
+  EXPECT_TRUE(is_remade(notebook_.value_of(left)));
+  EXPECT_TRUE(is_remade(notebook_.value_of(right)));
+}
+
+TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
+  ValueId shared = -1;
+  at::Tensor left;
+  const at::Tensor right = notebook_.follow([&] {
+    const at::Tensor first = counted(x_);
+    shared = notebook_.value_of(first);
+    left = first.sin();
+    return first.cos();
+  });
+  expect({notebook_.value_of(left), notebook_.value_of(right)});
+  calls_of_counted = 0;
+  const Replay::Job job = notebook_.job_for({notebook_.value_of(left)});
+  Replay::run(notebook_.book(), job);
+  Replay::trim(notebook_.book(), job, x_.nbytes());
+  EXPECT_TRUE(is_remade(shared));
+  Replay::trim(notebook_.book(), job, x_.nbytes() - 1);
+  EXPECT_FALSE(is_remade(shared));
+  run(notebook_.value_of(right));
+  EXPECT_EQ(calls_of_counted, 2);
+  EXPECT_FALSE(is_remade(shared));
+  EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
+}
+
+TEST_F(ReplayTest, LetsTheOldestGoFirst) {
+  std::vector<ValueId> shared;
+  std::vector<at::Tensor> ends;
+  notebook_.follow([&] {
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor each = x_ * (i + 2);
+      shared.push_back(notebook_.value_of(each));
+      ends.push_back(each.sin());
+      ends.push_back(each.cos());
+    }
+    return 0;
+  });
+  std::vector<ValueId> values;
+  for (const at::Tensor& each : ends) values.push_back(notebook_.value_of(each));
+  expect(values);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Replay::Job job = notebook_.job_for({values[2 * i]});
+    Replay::run(notebook_.book(), job);
+    Replay::trim(notebook_.book(), job, 2 * x_.nbytes());
+  }
+  EXPECT_FALSE(is_remade(shared[0]));
+  EXPECT_TRUE(is_remade(shared[1]));
+  EXPECT_TRUE(is_remade(shared[2]));
+}
+
+TEST_F(ReplayTest, ChangesNothingButItsOwnCopies) {
+  ValueId before = -1;
+  const at::Tensor y = notebook_.follow([&] {
+    at::Tensor made = x_.clone();
+    before = notebook_.value_of(made);
+    made.add_(1);
+    return made;
+  });
+  const at::Tensor x_was = x_.clone();
+  const at::Tensor y_was = y.clone();
+  const ValueId after = notebook_.value_of(y);
+  Replay::Job job = notebook_.job_for({before, after});
+  Replay::run(notebook_.book(), job);
+  const TensorWindow window(y);
+  EXPECT_EQ(count_different({x_was, y_was}, {x_, y}), 0);
+  EXPECT_EQ(count_different({x_was, y_was}, {window.on(notebook_.book().value(before).remade),
+                                             window.on(notebook_.book().value(after).remade)}),
+            0);
+}
+
+TEST_F(ReplayTest, StartsFromACopyWhereARootIsChangedInPlace) {
+  // What a job is given belongs to others, even if the call it is for changes it.
+  const at::Tensor y = notebook_.follow([&] { return x_.clone().mul_(2); });
+  const ValueId after = notebook_.value_of(y);
+  const Call& change = notebook_.book().call(notebook_.book().value(after).maker);
+  const ValueId before = change.tensors[0].value;
+  const at::Tensor given = x_.clone();
+  Replay::Job job;
+  job.calls = {notebook_.book().value(after).maker};
+  job.inputs[before] = given.storage();
+  job.wanted[after] = true;
+  Replay::run(notebook_.book(), job);
+  EXPECT_EQ(count_different({given}, {x_}), 0);
+  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+}
+
+TEST_F(ReplayTest, UsesTheDefaultTypeOfTheForwardPass) {
+  const auto was = c10::get_default_dtype();
+  c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  const at::Tensor y = notebook_.follow([] { return at::full({4}, 1.5); });
+  c10::set_default_dtype(was);
+  ASSERT_EQ(y.scalar_type(), at::kDouble);
+  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+  EXPECT_EQ(c10::get_default_dtype(), was);
+}
+
+TEST_F(ReplayTest, UsesTheDeterministicAlgorithmsOfTheForwardPass) {
+  static const auto kRegistration = c10::RegisterOperators().op(
+      "spillway_test::deterministic(Tensor x) -> Tensor", [](const at::Tensor& x) {
+        const at::AutoDispatchBelowAutograd below;
+        return x * (at::globalContext().deterministicAlgorithms() ? 1 : 0);
+      });
+  for (const bool deterministic : {false, true}) {
+    at::globalContext().setDeterministicAlgorithms(deterministic, false);
+    const at::Tensor y = notebook_.follow([&] {
+      return c10::Dispatcher::singleton()
+          .findSchemaOrThrow("spillway_test::deterministic", "")
+          .typed<at::Tensor(const at::Tensor&)>()
+          .call(x_);
+    });
+    at::globalContext().setDeterministicAlgorithms(!deterministic, false);
+    EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+    EXPECT_EQ(at::globalContext().deterministicAlgorithms(), !deterministic);
+  }
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+TEST_F(ReplayTest, IsNotCastByAutocast) {
+  const at::Tensor a = at::randn({8, 8});
+  const at::Tensor y = notebook_.follow([&] { return at::mm(a, a); });
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor again = notebook_.again(y);
+  const bool still_on = at::autocast::is_autocast_enabled(at::kCPU);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_TRUE(still_on);
+  EXPECT_EQ(count_different({y}, {again}), 0);
+}
+
+TEST_F(ReplayTest, RepeatsWhatAutocastDid) {
+  const at::Tensor a = at::randn({8, 8});
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor y = notebook_.follow([&] { return at::mm(a, a); });
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  ASSERT_EQ(y.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+}
+
+TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
+  static const auto kRegistration = c10::RegisterOperators().op(
+      "spillway_test::gradients(Tensor x) -> Tensor", [](const at::Tensor& x) {
+        const bool on = at::GradMode::is_enabled();
+        const at::AutoDispatchBelowAutograd below;
+        return x * (on ? 1 : 0);
+      });
+  for (const bool on : {false, true}) {
+    const at::Tensor y = notebook_.follow([&] {
+      const at::AutoGradMode gradients(on);
+      return c10::Dispatcher::singleton()
+          .findSchemaOrThrow("spillway_test::gradients", "")
+          .typed<at::Tensor(const at::Tensor&)>()
+          .call(x_);
+    });
+    const at::AutoGradMode gradients(!on);
+    EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+    EXPECT_EQ(at::GradMode::is_enabled(), !on);
+  }
+}
+
+TEST_F(ReplayTest, MakesNoGraph) {
+  const at::Tensor weight = at::randn({16}).set_requires_grad(true);
+  const at::Tensor y = notebook_.follow([&] { return (weight * x_).sin(); });
+  const at::Tensor again = notebook_.again(y);
+  EXPECT_FALSE(again.requires_grad());
+}
+
+TEST_F(ReplayTest, IsNotFollowedItself) {
+  const at::Tensor y = notebook_.follow([&] { return x_.sin().cos(); });
+  const CallId calls = notebook_.book().calls();
+  (void)notebook_.follow([&] { return notebook_.again(y); });
+  EXPECT_EQ(notebook_.book().calls(), calls);
+}
+
+TEST_F(ReplayTest, RefusesARootThatWasChanged) {
+  const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
+  x_.add_(1);
+  EXPECT_THAT(
+      error_text<c10::Error>([&] { (void)notebook_.again(y); }),
+      ::testing::HasSubstr("modified by an inplace operation: [float [16]] is at version 2"));
+}
+
+TEST_F(ReplayTest, NamesTheCallWhoseArgumentIsGone) {
+  const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
+  x_.reset();
+  EXPECT_THAT(
+      error_text<c10::Error>([&] { (void)notebook_.again(y); }),
+      ::testing::HasSubstr("[recompute] aten::sin cannot be repeated: an argument of it is gone"));
+}
+
+}  // namespace
+}  // namespace spillway
