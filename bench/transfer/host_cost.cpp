@@ -16,7 +16,7 @@ constexpr std::size_t kBuffers = 100;
 constexpr std::size_t kWindow = 32;  // Buffers on their way while a step goes on.
 constexpr Bytes kSmall{64ULL << 10U};
 constexpr Bytes kLarge{1ULL << 20U};
-constexpr double kWantedMicroseconds = 4;
+constexpr double kWantedHostMicroseconds = 4;
 
 /// Buffers, streams and an engine; measures batches of kBuffers on an idle device. All costs are
 /// microseconds of the calling thread for one buffer.
@@ -178,7 +178,7 @@ Figure figure_of(const char* id, const std::string& text, const std::vector<doub
   Figure figure;
   figure.id = "host_cost." + std::string(id);
   figure.found = {"host cost of one buffer, " + text, "us", 2, app::spread_of(found)};
-  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedMicroseconds, settings.judge_device};
+  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedHostMicroseconds, settings.judge_device};
   figure.beside.push_back({"bare calls", "us", 2, app::spread_of(samples.bare)});
   return figure;
 }

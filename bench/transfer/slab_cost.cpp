@@ -17,7 +17,7 @@ constexpr std::size_t kLive = 500;
 constexpr std::size_t kBatch = 50;  // Reading the clock costs 20 to 30 ns: once for many pairs.
 constexpr std::size_t kEvents = 64;
 constexpr Bytes kSmallest{4ULL << 10U};
-constexpr double kWantedMicroseconds = 0.3;
+constexpr double kWantedSlabMicroseconds = 0.3;
 
 /// One block goes back, another is taken in its place.
 struct Swap {
@@ -118,7 +118,7 @@ std::vector<Figure> measure_slab_cost(const Settings& settings) {
   figure.found = {"slab allocate + free, 4 KiB to " + to_string(largest) + ", " +
                       std::to_string(kLive) + " live",
                   "us", 3, app::spread_of(samples)};
-  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedMicroseconds, settings.judge_device};
+  figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedSlabMicroseconds, settings.judge_device};
   figure.beside.push_back(
       {"free parts", "", 0, app::exactly(static_cast<double>(slab.usage().holes))});
   return {figure};

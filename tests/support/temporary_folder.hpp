@@ -4,12 +4,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace spillway::testing {
 
-/// Made anew, removed with all that is in it.
+/// New, and removed with all that is in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -36,5 +37,11 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
 
 }  // namespace spillway::testing

@@ -20,7 +20,7 @@ using namespace spillway::literals;
 using testing::error_text;
 using testing::Gate;
 
-constexpr Bytes kSize = 16_KiB;
+constexpr Bytes kFaultySize = 16_KiB;
 
 TEST(EngineFaults, ARefusedOffloadLeavesNothingBehind) {
   HostDevice host;
@@ -144,7 +144,7 @@ TEST(EngineFaults, ACopyThatFailsOnTheWayIsThrownWhereItsResultIsWaitedFor) {
   HostTier tier(slab);
   TransferEngine engine(device, tier, {.group = 1_MiB});
   const auto compute = device.make_stream("compute");
-  const DeviceBuffer source = device.allocate(kSize);
+  const DeviceBuffer source = device.allocate(kFaultySize);
   {
     Ticket ticket = *engine.offload(source.span(), *compute);
     engine.release(ticket, *compute);

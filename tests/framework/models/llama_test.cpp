@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_text;
 
-LlamaShape tiny() {
+LlamaShape tiny_llama() {
   return {.layers = 2,
           .hidden = 32,
           .heads = 4,
@@ -26,12 +26,12 @@ LlamaShape tiny() {
           .dtype = at::kFloat};
 }
 
-at::Tensor text(std::int64_t batch, std::int64_t length) {
+at::Tensor llama_tokens(std::int64_t batch, std::int64_t length) {
   return at::arange(batch * length, at::kLong).view({batch, length}) % 50;
 }
 
 TEST(Llama, HasANameForEveryParameter) {
-  const Llama model(tiny());
+  const Llama model(tiny_llama());
   EXPECT_EQ(model.parameters().size(), 2U * 7U + 3U);
   const std::set<std::string> names(model.parameter_names().begin(), model.parameter_names().end());
   EXPECT_EQ(names.size(), model.parameters().size());
@@ -39,7 +39,7 @@ TEST(Llama, HasANameForEveryParameter) {
 }
 
 TEST(Llama, IsTheSameForTheSameSeedAndAnotherForAnother) {
-  LlamaShape shape = tiny();
+  LlamaShape shape = tiny_llama();
   const Llama one(shape);
   const Llama same(shape);
   shape.seed = 1;
@@ -49,8 +49,8 @@ TEST(Llama, IsTheSameForTheSameSeedAndAnotherForAnother) {
 }
 
 TEST(Llama, TakesBatchesOfShorterTextsAndSeesOnlyTheTokensBefore) {
-  const Llama model(tiny());
-  const at::Tensor tokens = text(3, 10);
+  const Llama model(tiny_llama());
+  const at::Tensor tokens = llama_tokens(3, 10);
   at::Tensor changed = tokens.clone();
   changed.select(1, 9).fill_(7);
   // The last target is left out by cutting both: what comes later changes nothing before.
@@ -62,8 +62,8 @@ TEST(Llama, TakesBatchesOfShorterTextsAndSeesOnlyTheTokensBefore) {
 }
 
 TEST(Llama, HasAGradientForEveryParameter) {
-  const Llama model(tiny());
-  model.loss(text(1, 16), text(1, 16)).backward();
+  const Llama model(tiny_llama());
+  model.loss(llama_tokens(1, 16), llama_tokens(1, 16)).backward();
   for (std::size_t i = 0; i < model.parameters().size(); ++i) {
     ASSERT_TRUE(model.parameters()[i].grad().defined()) << model.parameter_names()[i];
     EXPECT_GT(model.parameters()[i].grad().abs().max().item<double>(), 0)
@@ -72,14 +72,14 @@ TEST(Llama, HasAGradientForEveryParameter) {
 }
 
 TEST(Llama, DropsValuesByTheGeneratorOnlyIfAskedTo) {
-  LlamaShape shape = tiny();
+  LlamaShape shape = tiny_llama();
   const Llama plain(shape);
-  EXPECT_TRUE(
-      at::equal(plain.loss(text(1, 16), text(1, 16)), plain.loss(text(1, 16), text(1, 16))));
+  EXPECT_TRUE(at::equal(plain.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
+                        plain.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
   shape.dropout = 0.5;
   const Llama dropping(shape);
-  EXPECT_FALSE(
-      at::equal(dropping.loss(text(1, 16), text(1, 16)), dropping.loss(text(1, 16), text(1, 16))));
+  EXPECT_FALSE(at::equal(dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
+                         dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
 }
 
 TEST(Llama, SavesInTheScopesThatRulesSpeakOf) {
@@ -87,11 +87,11 @@ TEST(Llama, SavesInTheScopesThatRulesSpeakOf) {
   options.device = at::kCPU;
   options.small = Bytes(1);
   Session session(std::move(options));
-  const Llama model(tiny());
+  const Llama model(tiny_llama());
   session.register_model(model);
   {
     const auto step = session.step();
-    model.loss(text(1, 16), text(1, 16)).backward();
+    model.loss(llama_tokens(1, 16), llama_tokens(1, 16)).backward();
   }
   EXPECT_EQ(session.profile()->layers, 2);
   EXPECT_EQ(session.profile()->layer_scope, "layers");
@@ -109,7 +109,7 @@ TEST(Llama, SavesInTheScopesThatRulesSpeakOf) {
 
 TEST(Llama, RefusesShapesThatCannotBe) {
   const auto refused = [](auto change) {
-    LlamaShape shape = tiny();
+    LlamaShape shape = tiny_llama();
     change(shape);
     return error_text<InvalidArgument>([&] { const Llama model(shape); });
   };
@@ -122,8 +122,9 @@ TEST(Llama, RefusesShapesThatCannotBe) {
             "[model] kv_heads = 3 must divide heads = 4");
   EXPECT_EQ(refused([](LlamaShape& shape) { shape.dropout = 1; }),
             "[model] dropout = 1.000000: from 0 to less than 1 wanted");
-  const Llama model(tiny());
-  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)model.loss(text(1, 17), text(1, 17)); }),
+  const Llama model(tiny_llama());
+  EXPECT_EQ(error_text<InvalidArgument>(
+                [&] { (void)model.loss(llama_tokens(1, 17), llama_tokens(1, 17)); }),
             "[model] tokens and targets of sizes [batch, length] wanted, length at most 16; make "
             "both of one size");
 }

@@ -15,12 +15,11 @@ using testing::action_at;
 using ::testing::ElementsAre;
 using testing::error_text;
 using ::testing::IsEmpty;
+using testing::kFlash;
 using testing::layers_with;
 using testing::Naming;
 using testing::plan_by;
 using testing::transformer_profile;
-
-constexpr const char* kFlash = "aten::_scaled_dot_product_flash_attention";
 
 std::string refused(const std::string& text, int layers = 16) {
   return error_text<ConfigError>(

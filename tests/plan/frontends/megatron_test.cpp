@@ -10,6 +10,7 @@
 namespace spillway {
 namespace {
 
+using testing::kFlash;
 using namespace spillway::literals;
 using testing::action_at;
 using testing::bytes_of;
@@ -22,7 +23,6 @@ using testing::Naming;
 using testing::plan_by;
 using testing::transformer_profile;
 
-constexpr const char* kFlash = "aten::_scaled_dot_product_flash_attention";
 constexpr const char* kNorm = "aten::_fused_rms_norm";
 
 Rules translated(const std::string& words, const ModelShape& shape = shape_of(16)) {
@@ -241,16 +241,17 @@ TEST(Megatron, CombinesOffloadingAndRecomputation) {
   EXPECT_THAT(layers_with(layers, profile, ActionKind::kRecompute), ElementsAre(1));
 }
 
-struct Wrong {
+struct WrongWords {
   std::string words;
   const char* error;
 };
 
 TEST(Megatron, RefusesWhatHasNoMeaning) {
-  for (const Wrong& each : {
-           Wrong{"fine_grained_activation_offloading = true",
-                 "2:38: fine_grained_activation_offloading has no meaning without offload_modules: "
-                 "nothing says what to offload"},
+  for (const WrongWords& each : {
+           WrongWords{
+               "fine_grained_activation_offloading = true",
+               "2:38: fine_grained_activation_offloading has no meaning without offload_modules: "
+               "nothing says what to offload"},
            {"offload_modules = [\"core_atn\"]",
             "2:20: offload_modules: unknown word \"core_atn\"; did you mean \"core_attn\"?"},
            {"offload_modules = [\"layernorm\"]",

@@ -85,15 +85,15 @@ TEST(RulesText, TakesALayerAsANumberToo) {
   EXPECT_EQ(rules.in_flight_modules, 2);
 }
 
-struct Wrong {
+struct WrongRules {
   const char* text;
   const char* error;
 };
 
 TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
-  for (const Wrong& each : {
-           Wrong{"[[rule]]\naction = \"offload\"\nscop = \"x\"",
-                 "3:1: unknown key \"scop\" in [[rule]]; did you mean \"scope\"?"},
+  for (const WrongRules& each : {
+           WrongRules{"[[rule]]\naction = \"offload\"\nscop = \"x\"",
+                      "3:1: unknown key \"scop\" in [[rule]]; did you mean \"scope\"?"},
            {"[[rule]]\n  action = \"offlod\"",
             "2:12: action: unknown word \"offlod\"; did you mean \"offload\"?"},
            {"[[rule]]\naction = \"zzzzzzzzzzzzz\"",

@@ -5,15 +5,15 @@
 namespace spillway {
 namespace {
 
-struct Case {
+struct GlobCase {
   const char* pattern;
   const char* text;
   bool matches;
 };
 
 TEST(Glob, TakesStarsForAnyTextAndQuestionMarksForOneCharacter) {
-  for (const Case& each :
-       {Case{"", "", true},
+  for (const GlobCase& each :
+       {GlobCase{"", "", true},
         {"", "a", false},
         {"*", "", true},
         {"*", "layers.3.mlp", true},
@@ -37,30 +37,30 @@ TEST(Glob, TakesStarsForAnyTextAndQuestionMarksForOneCharacter) {
 }
 
 TEST(Glob, OfAScopeAlsoMeansWhatIsInside) {
-  for (const Case& each : {Case{"layers.*.mlp", "layers.3.mlp", true},
-                           {"layers.*.mlp", "layers.3.mlp.fc1", true},
-                           {"layers.*.mlp", "layers.3.mlp_norm", false},
-                           {"layers.*.mlp", "layers.3", false},
-                           {"layers.*.mlp.*", "layers.3.mlp", false},
-                           {"layers.*.mlp.*", "layers.3.mlp.fc1", true},
-                           {"layers", "layers.3.mlp.fc1", true},
-                           {"layer", "layers.3", false},
-                           {"*.self_attn", "model.layers.3.self_attn.q_proj", true},
-                           {"", "", true},
-                           {"", "layers", false},
-                           {"*", "", true},
-                           {"x", "", false}}) {
+  for (const GlobCase& each : {GlobCase{"layers.*.mlp", "layers.3.mlp", true},
+                               {"layers.*.mlp", "layers.3.mlp.fc1", true},
+                               {"layers.*.mlp", "layers.3.mlp_norm", false},
+                               {"layers.*.mlp", "layers.3", false},
+                               {"layers.*.mlp.*", "layers.3.mlp", false},
+                               {"layers.*.mlp.*", "layers.3.mlp.fc1", true},
+                               {"layers", "layers.3.mlp.fc1", true},
+                               {"layer", "layers.3", false},
+                               {"*.self_attn", "model.layers.3.self_attn.q_proj", true},
+                               {"", "", true},
+                               {"", "layers", false},
+                               {"*", "", true},
+                               {"x", "", false}}) {
     EXPECT_EQ(scope_matches(each.pattern, each.text), each.matches)
         << each.pattern << " / " << each.text;
   }
 }
 
 TEST(Glob, OfAScopeWithADotAtItsEndMeansThatScopeAlone) {
-  for (const Case& each : {Case{"layers.*.mlp.", "layers.3.mlp", true},
-                           {"layers.*.mlp.", "layers.3.mlp.fc1", false},
-                           {"*.", "layers.3", true},
-                           {".", "", true},
-                           {".", "layers", false}}) {
+  for (const GlobCase& each : {GlobCase{"layers.*.mlp.", "layers.3.mlp", true},
+                               {"layers.*.mlp.", "layers.3.mlp.fc1", false},
+                               {"*.", "layers.3", true},
+                               {".", "", true},
+                               {".", "layers", false}}) {
     EXPECT_EQ(scope_matches(each.pattern, each.text), each.matches)
         << each.pattern << " / " << each.text;
   }

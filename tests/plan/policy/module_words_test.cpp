@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/support/synthetic_profile.hpp"
+
 namespace spillway {
 namespace {
+
+using testing::kFlash;
 
 struct Member {
   const char* word;
@@ -19,8 +23,6 @@ bool belongs(const Member& member) {
   EXPECT_NE(word, nullptr) << member.word;
   return word != nullptr && in_module(*word, member.scope, member.op);
 }
-
-constexpr const char* kFlash = "aten::_scaled_dot_product_flash_attention";
 
 TEST(ModuleWords, KnowTheirPartsInEveryNaming) {
   for (const Member& each : {

@@ -95,7 +95,7 @@ TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
   EXPECT_LT(many.size() - few.size(), 2 * 3000 * 2 + 300U);
 }
 
-struct Wrong {
+struct WrongPlan {
   const char* what;
   const char* by;
   const char* text;
@@ -103,9 +103,9 @@ struct Wrong {
 
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
-  for (const Wrong& each :
-       {Wrong{"spillway.plan/3", "spillway.profile/1",
-              "schema: \"spillway.plan/3\" wanted, found the text \"spillway.profile/1\""},
+  for (const WrongPlan& each :
+       {WrongPlan{"spillway.plan/3", "spillway.profile/1",
+                  "schema: \"spillway.plan/3\" wanted, found the text \"spillway.profile/1\""},
         {"spillway.plan/3", "spillway.plan/1",
          "schema: \"spillway.plan/3\" wanted, found \"spillway.plan/1\": another version of "
          "Spillway wrote it; make it anew with this one"},

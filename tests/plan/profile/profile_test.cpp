@@ -64,7 +64,7 @@ TEST(ProfileJson, RefusesNumbersThatAreNotFinite) {
             "[profile] a link speed is not a finite number; measure the link again");
 }
 
-struct Wrong {
+struct WrongProfile {
   const char* what;
   const char* by;
   const char* text;
@@ -72,9 +72,10 @@ struct Wrong {
 
 TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
-  for (const Wrong& each : {
-           Wrong{"spillway.profile/3", "spillway.plan/3",
-                 "schema: \"spillway.profile/3\" wanted, found the text \"spillway.plan/3\""},
+  for (const WrongProfile& each : {
+           WrongProfile{
+               "spillway.profile/3", "spillway.plan/3",
+               "schema: \"spillway.profile/3\" wanted, found the text \"spillway.plan/3\""},
            {"spillway.profile/3", "spillway.profile/1",
             "schema: \"spillway.profile/3\" wanted, found \"spillway.profile/1\": another version "
             "of "

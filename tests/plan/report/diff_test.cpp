@@ -17,14 +17,15 @@ using ::testing::IsEmpty;
 using testing::plan_by;
 using testing::transformer_profile;
 
-constexpr const char* kOffload = "[[rule]]\nscope = \"*.mlp.act\"\naction = \"offload\"\n";
+constexpr const char* kOffloadActivations =
+    "[[rule]]\nscope = \"*.mlp.act\"\naction = \"offload\"\n";
 constexpr const char* kRecompute =
     "[[rule]]\nscope = \"*.mlp.act\"\nlayers = \"0..2\"\naction = \"recompute\"\n"
     "[[rule]]\nscope = \"*.mlp.act\"\naction = \"offload\"\n[limits]\nhost = \"2 GiB\"\n";
 
 TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
   const Profile profile = transformer_profile({.layers = 2});
-  const Plan plan = plan_by(profile, kOffload);
+  const Plan plan = plan_by(profile, kOffloadActivations);
   EXPECT_TRUE(difference(plan, plan).empty());
   EXPECT_EQ(to_text(difference(plan, plan)), "the plans are equal\n");
   const std::vector<void (*)(Plan&)> changes = {
@@ -69,7 +70,8 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
 
 TEST(PlanDifferences, FoldTheScopesOfBuffersWithAnotherAction) {
   const Profile profile = transformer_profile({.layers = 4});
-  const PlanDifference found = difference(plan_by(profile, kOffload), plan_by(profile, kRecompute));
+  const PlanDifference found =
+      difference(plan_by(profile, kOffloadActivations), plan_by(profile, kRecompute));
   Bytes bytes;
   for (const ChangedActions& changed : found.buffers) {
     EXPECT_EQ(changed.scope, "layers.0..2.mlp.act");
@@ -90,7 +92,7 @@ TEST(PlanDifferences, FoldTheScopesOfBuffersWithAnotherAction) {
 
 TEST(PlanDifferences, AreTablesForPeople) {
   const Profile profile = transformer_profile({.layers = 4});
-  Plan from = plan_by(profile, kOffload);
+  Plan from = plan_by(profile, kOffloadActivations);
   Plan to = plan_by(profile, kRecompute);
   from.predicted_step_ns = 378'250'000;
   to.predicted_step_ns = 380'000'000;
@@ -105,8 +107,8 @@ TEST(PlanDifferences, AreTablesForPeople) {
 }
 
 TEST(PlanDifferences, CompareBuffersAtEqualPositionsOfDifferentStructures) {
-  const Plan small = plan_by(transformer_profile({.layers = 2}), kOffload);
-  const Plan large = plan_by(transformer_profile({.layers = 3}), kOffload);
+  const Plan small = plan_by(transformer_profile({.layers = 2}), kOffloadActivations);
+  const Plan large = plan_by(transformer_profile({.layers = 3}), kOffloadActivations);
   const PlanDifference grown = difference(small, large);
   EXPECT_FALSE(grown.same_structure());
   ASSERT_FALSE(grown.buffers.empty());
@@ -140,7 +142,7 @@ TEST(PlanDifferences, ShowWhatReplaysStartFrom) {
 TEST(PlanDifferences, AreJsonForPrograms) {
   const Profile profile = transformer_profile({.layers = 4});
   const auto json = nlohmann::json::parse(
-      to_json(difference(plan_by(profile, kOffload), plan_by(profile, kRecompute))));
+      to_json(difference(plan_by(profile, kOffloadActivations), plan_by(profile, kRecompute))));
   EXPECT_EQ(json["schema"], "spillway.diff/1");
   EXPECT_EQ(json["equal"], false);
   EXPECT_EQ(json["same_structure"], true);

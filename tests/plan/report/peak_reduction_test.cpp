@@ -13,7 +13,7 @@ using testing::GraphBuilder;
 using testing::llama_profile;
 using testing::plan_by;
 
-constexpr const char* kOffload = "[[rule]]\naction = \"offload\"\n";
+constexpr const char* kOffloadEverything = "[[rule]]\naction = \"offload\"\n";
 
 /// Calls that each save a buffer of 10 MB, which nobody reads again in forward.
 Profile row_of_calls(int calls) {
@@ -30,14 +30,14 @@ Profile row_of_calls(int calls) {
 
 TEST(PeakReduction, IsWithEverythingGoneAtOnceWhateverTheWindows) {
   const Profile profile = row_of_calls(10);
-  Plan plan = plan_by(profile, kOffload);
+  Plan plan = plan_by(profile, kOffloadEverything);
   plan.limits.in_flight = plan.limits.ahead = Bytes(60'000'000);
   ASSERT_GE(simulate(profile, plan).peak, Bytes(60'000'000));
   const auto found = peak_reduction(profile, plan);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kept, Bytes(100'000'000));
   EXPECT_LE(found->least, Bytes(20'000'000));  // One on its way, one at work.
-  Plan allowed = plan_by(profile, kOffload);
+  Plan allowed = plan_by(profile, kOffloadEverything);
   set_allowances(profile, Bytes(90'000'000), allowed);
   EXPECT_EQ(peak_reduction(profile, allowed), found);
 }
@@ -47,7 +47,7 @@ TEST(PeakReduction, CountsThePassesInFlight) {
   const PassSchedule two = {{0, 0, false}, {0, 1, false}, {0, 0, true}, {0, 1, true}};
   SimulateOptions options;
   options.schedule = two;
-  const auto found = peak_reduction(profile, plan_by(profile, kOffload), options);
+  const auto found = peak_reduction(profile, plan_by(profile, kOffloadEverything), options);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kept, Bytes(200'000'000));
   EXPECT_LE(found->least, Bytes(20'000'000));
@@ -59,7 +59,7 @@ TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
   const PassSchedule two = {{0, 0, false}, {0, 0, true}, {0, 1, false}, {0, 1, true}};
   SimulateOptions options;
   options.schedule = two;
-  const Plan plan = plan_by(profile, kOffload);
+  const Plan plan = plan_by(profile, kOffloadEverything);
   const auto before = peak_reduction(profile, plan, options);
   ChunkProfile& chunk = profile.chunks[0];
   chunk.later_bytes.emplace(chunk.timeline.size(), 0);
@@ -74,7 +74,7 @@ TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
 
 TEST(PeakReduction, IsLessWhereThePeakIsElsewhere) {
   const Profile profile = llama_profile(4);
-  const Plan plan = plan_by(profile, kOffload);
+  const Plan plan = plan_by(profile, kOffloadEverything);
   Bytes moved;
   for (const Decision& decision : plan.chunks[0].decisions) {
     if (decision.action.kind == ActionKind::kOffload) moved += decision.bytes;
@@ -87,7 +87,7 @@ TEST(PeakReduction, IsLessWhereThePeakIsElsewhere) {
 
 TEST(PeakReduction, IsNothingWithoutTimesOrForAnotherModel) {
   Profile profile = row_of_calls(3);
-  const Plan plan = plan_by(profile, kOffload);
+  const Plan plan = plan_by(profile, kOffloadEverything);
   EXPECT_FALSE(peak_reduction(row_of_calls(4), plan));
   profile.chunks[0].timeline.clear();
   EXPECT_FALSE(peak_reduction(profile, plan));

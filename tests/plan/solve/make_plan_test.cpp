@@ -11,6 +11,7 @@
 namespace spillway {
 namespace {
 
+using testing::kFlash;
 using namespace spillway::literals;
 using testing::action_at;
 using testing::bytes_of;
@@ -22,8 +23,6 @@ using testing::Naming;
 using testing::plain_profile;
 using testing::plan_by;
 using testing::transformer_profile;
-
-constexpr const char* kFlash = "aten::_scaled_dot_product_flash_attention";
 
 /// Ids of buffers that are offloaded.
 std::vector<int> offloaded(const Plan& plan) {

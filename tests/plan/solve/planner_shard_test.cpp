@@ -17,7 +17,7 @@ using testing::error_text;
 using ::testing::HasSubstr;
 using testing::llama_profile;
 
-PlannerOptions within(Bytes budget) {
+PlannerOptions within_without_windows(Bytes budget) {
   PlannerOptions options;
   options.budget = budget;
   options.time_limit = std::chrono::milliseconds(600'000);  // It never ends a search.
@@ -27,7 +27,7 @@ PlannerOptions within(Bytes budget) {
 
 /// Four ranks that hold everything alike and gather at so many bytes a second.
 PlannerOptions among_four(const Profile& profile, Bytes budget, double speed) {
-  PlannerOptions options = within(budget);
+  PlannerOptions options = within_without_windows(budget);
   options.shard = {.ranks = 4, .bytes_per_second = speed};
   for (const ChunkProfile& chunk : profile.chunks) {
     options.equal.emplace_back(chunk.buffers.size(), true);
@@ -70,7 +70,7 @@ Plan only_with_shards(const Profile& profile, PlannerOptions alone, PlannerOptio
 
 TEST(PlannerShard, NeedsLessMemoryForASlowdown) {
   const Profile profile = llama_profile(4);
-  PlannerOptions alone = within(Bytes(0));
+  PlannerOptions alone = within_without_windows(Bytes(0));
   alone.max_slowdown = 1.005;
   const PlannedStep whole = plan_for_budget(profile, alone);
   PlannerOptions together = among_four(profile, Bytes(0), 400e9);
@@ -85,7 +85,7 @@ TEST(PlannerShard, UsesAFastGroupToSaveTime) {
   const Profile profile = llama_profile(4);
   const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
   const Bytes budget = share(kept, 0.45);
-  const PlannedStep alone = plan_for_budget(profile, within(budget));
+  const PlannedStep alone = plan_for_budget(profile, within_without_windows(budget));
   const PlannerOptions options = among_four(profile, budget, 400e9);
   const PlannedStep together = plan_for_budget(profile, options);
   EXPECT_LT(together.step_ns, alone.step_ns);
@@ -107,7 +107,7 @@ TEST(PlannerShard, LeavesASlowGroupAlone) {
   const Profile profile = llama_profile(4);
   const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
   const Bytes budget = share(kept, 0.6);
-  const PlannedStep alone = plan_for_budget(profile, within(budget));
+  const PlannedStep alone = plan_for_budget(profile, within_without_windows(budget));
   const PlannedStep together = plan_for_budget(profile, among_four(profile, budget, 1e8));
   EXPECT_EQ(shards(together.plan), 0);
   EXPECT_EQ(together.step_ns, alone.step_ns);
@@ -129,7 +129,7 @@ TEST(PlannerShard, TakesOnlyWhatIsEqual) {
 
 /// Options of a rank by itself and of one among four, with no host to offload to.
 std::pair<PlannerOptions, PlannerOptions> without_host(const Profile& profile) {
-  std::pair<PlannerOptions, PlannerOptions> both = {within(Bytes(0)),
+  std::pair<PlannerOptions, PlannerOptions> both = {within_without_windows(Bytes(0)),
                                                     among_four(profile, Bytes(0), 400e9)};
   both.first.rules.limits.host = both.second.rules.limits.host = Bytes(0);
   return both;

@@ -9,6 +9,8 @@
 
 namespace spillway::testing {
 
+inline constexpr const char* kFlash = "aten::_scaled_dot_product_flash_attention";
+
 /// Whose names for the parts of a layer.
 enum class Naming { kOwn, kLlama, kGpt2, kOwnExperts, kMixtral, kQwenExperts };
 

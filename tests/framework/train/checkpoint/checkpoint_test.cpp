@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "framework/train/support/named_tensors.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
@@ -50,14 +51,6 @@ void train(Optimizer& optimizer, int first, int end) {
           values(each.tensor.numel(), step + number).view(each.tensor.sizes());
     }
     optimizer.step(0.01);
-  }
-}
-
-void expect_equal(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].name, b[i].name);
-    EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
   }
 }
 

@@ -20,12 +20,7 @@ namespace {
 
 using spillway::testing::error_text;
 using spillway::testing::TemporaryFolder;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
+using testing::text_of;
 
 /// A file with that header and `data` bytes behind it.
 std::string file_with(const std::string& header, std::size_t data) {

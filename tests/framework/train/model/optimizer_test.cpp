@@ -10,6 +10,7 @@
 #include <ATen/ops/sin.h>
 #include <gtest/gtest.h>
 
+#include "framework/train/support/named_tensors.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 
@@ -40,28 +41,20 @@ void set_gradients(const std::vector<NamedTensor>& parameters, int step) {
   }
 }
 
-void train(Optimizer& optimizer, int first, int end) {
+void step_through(Optimizer& optimizer, int first, int end) {
   for (int step = first; step < end; ++step) {
     set_gradients(optimizer.parameters(), step);
     optimizer.step(0.01 * (step + 1));
   }
 }
 
-void expect_equal(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].name, b[i].name);
-    EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
-  }
-}
-
 TEST(Optimizer, DoesToAParameterTheSameInEverySplit) {
   Optimizer whole(parameters(), {});
-  train(whole, 0, 3);
+  step_through(whole, 0, 3);
   std::vector<NamedTensor> split;
   for (const NamedTensor& each : parameters()) {
     Optimizer alone({each}, {});
-    train(alone, 0, 3);
+    step_through(alone, 0, 3);
     split.push_back(each);
   }
   expect_equal(whole.parameters(), split);
@@ -102,7 +95,7 @@ TEST(Optimizer, MakesGradientsOnceAndClearsThemInPlace) {
 
 TEST(OptimizerState, LetsAnotherOneGoOnToTheBit) {
   Optimizer unbroken(parameters(), {});
-  train(unbroken, 0, 2);
+  step_through(unbroken, 0, 2);
   std::vector<NamedTensor> weights;
   for (const NamedTensor& each : unbroken.parameters()) {
     weights.push_back({each.name, each.tensor.detach().clone().requires_grad_(true)});
@@ -113,18 +106,18 @@ TEST(OptimizerState, LetsAnotherOneGoOnToTheBit) {
   }
   EXPECT_EQ(state.size(), 9U);
   std::reverse(state.begin(), state.end());
-  train(unbroken, 2, 5);
+  step_through(unbroken, 2, 5);
 
   Optimizer resumed(weights, {});
   resumed.set_state(state);
-  train(resumed, 2, 5);
+  step_through(resumed, 2, 5);
   expect_equal(resumed.parameters(), unbroken.parameters());
   expect_equal(resumed.state(), unbroken.state());
 }
 
 TEST(OptimizerState, IsRefusedWholeIfAPartIsWrong) {
   Optimizer trained(parameters(), {});
-  train(trained, 0, 2);
+  step_through(trained, 0, 2);
   std::vector<NamedTensor> state = trained.state();
   const NamedTensor last = state.back();
   state.pop_back();

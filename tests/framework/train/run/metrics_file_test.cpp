@@ -15,12 +15,7 @@ namespace {
 
 using spillway::testing::error_text;
 using spillway::testing::TemporaryFolder;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+using testing::text_of;
 
 TEST(MetricsFile, HasALineAsSoonAsItIsWritten) {
   const TemporaryFolder folder;

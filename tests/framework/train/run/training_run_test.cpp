@@ -17,6 +17,7 @@
 namespace spillway::app {
 namespace {
 
+using testing::text_of;
 namespace fs = std::filesystem;
 using spillway::testing::TemporaryFolder;
 
@@ -38,12 +39,6 @@ LlamaShape shape_of(const ModelConfig& model) {
   shape.vocabulary = model.vocabulary;
   shape.dtype = at::kFloat;
   return shape;
-}
-
-std::string text_of(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 /// A run from its start, or from a checkpoint.

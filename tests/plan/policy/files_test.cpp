@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "plan/support/synthetic_profile.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
 #include "support/error_text.hpp"
-#include "synthetic_profile.hpp"
 
 namespace spillway {
 namespace {
