@@ -148,12 +148,12 @@ void check_backing(Device& device, const SpeedOptions& options, Check& check) {
   const SlabUsage usage = slab.usage();
   const double seconds = static_cast<double>(usage.backing_time.count()) / 1e9;
   const double per_gib =
-      seconds * static_cast<double>((1_GiB).count()) / static_cast<double>(usage.backed.count());
+      seconds * static_cast<double>((1_GiB).count()) / static_cast<double>(usage.pinned.count());
   check.found = with_decimals(per_gib, 3) + " s per GiB in the background (" +
-                to_string(usage.backed) + " touched" + (on_host(device) ? "" : " and registered") +
+                to_string(usage.pinned) + " touched" + (on_host(device) ? "" : " and registered") +
                 "); the caller got back after " + with_decimals(caller_ms, 2) + " ms";
   check.values = {{"seconds_per_gib", per_gib},
-                  {"backed_bytes", usage.backed.count()},
+                  {"backed_bytes", usage.pinned.count()},
                   {"caller_ms", caller_ms}};
   check.works = "10 GiB of host memory are ready after about " + with_decimals(per_gib * 10, 1) +
                 " s, in the background.";

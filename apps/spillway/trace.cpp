@@ -46,7 +46,7 @@ void print(const Simulation& simulation) {
                     (simulation.slowed_ns > 0 ? ", " + milliseconds(simulation.slowed_ns) +
                                                     " are operators that took longer beside them"
                                               : ""));
-  const PeakPlace& place = simulation.peak_place;
+  const PeakLocation& place = simulation.peak_location;
   line("device memory", to_string(simulation.peak) + " at most, in " +
                             (place.pass.backward ? "backward" : "forward") +
                             (place.scope.empty() ? "" : " of " + place.scope) +

@@ -45,7 +45,7 @@ void add_train(CLI::App& app, Action& action) {
       apply(options, option, value);
     });
   }
-  command->get_option("--plain")->excludes("--compare");
+  command->get_option("--baseline")->excludes("--compare");
   command->footer(kTrainExamples);
   command->callback([options, &action] { action = [options] { return run_train(*options); }; });
 }

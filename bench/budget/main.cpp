@@ -90,7 +90,7 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("predicted without", "ms", 1, base / 1e6),
       exact("gradients that differ", "", 0, outcome.different),
       exact("out", "GiB", 2, in_gib(outcome.report.bytes_out)),
-      exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_remade)),
+      exact("recomputed", "GiB", 2, in_gib(outcome.report.bytes_recomputed)),
       exact("by operators", "", 0, static_cast<double>(outcome.report.repeated_calls)),
       exact("fused kernels", "", 0, static_cast<double>(outcome.report.fused_kernels)),
       exact("late", "", 0, static_cast<double>(outcome.report.late_reloads)),

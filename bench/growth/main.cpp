@@ -111,8 +111,8 @@ void measure_all(const Options& options, Report& report) {
   session_options.device = torch_device;
   session_options.small = 1_KiB;
   session_options.host = 64_MiB;
-  session_options.in_flight = 64_KiB;
-  session_options.ahead = 64_KiB;
+  session_options.offload_window = 64_KiB;
+  session_options.prefetch_window = 64_KiB;
   Session session(std::move(session_options));
   Mlp model(torch_device);
   session.register_model(model);

@@ -146,7 +146,7 @@ class Bench {
     options.rules = parse_rules(row.rules, row.id + ".toml");
     options.device = measured_.tokens().device();
     if (measured_.tokens().is_cuda()) options.prepare = row.prepare;
-    options.in_flight = options.ahead = window_;
+    options.offload_window = options.prefetch_window = window_;
     options.time_waits_every = 4;  // So that a warm step is among them.
     options.fuse_replays = fuse_;
     return options;
@@ -167,10 +167,10 @@ std::vector<Row> rows(int layers, bool judge) {
   const std::string cheap =
       "[[rule]]\nmade_in = [\"layers.*.norm\", \"layers.*.act\"]\naction = \"recompute\"\n"
       "[[rule]]\nmade_in = \"layers.*.core\"\nproducer = \"aten::clone\"\naction = \"recompute\"\n";
-  const std::string small =
-      "[[rule]]\nlayers = \"" + but_last +
-      "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
-      "action = \"offload\"\n[limits]\nin_flight = \"512 MiB\"\nahead = \"512 MiB\"\n";
+  const std::string small = "[[rule]]\nlayers = \"" + but_last +
+                            "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
+                            "action = \"offload\"\n[limits]\noffload_window = \"512 "
+                            "MiB\"\nprefetch_window = \"512 MiB\"\n";
   return {
       {"keep", "intercepted, everything kept", "", at_most(1.005)},
       {"attention", "attention and residuals offloaded, but of the last layer",
@@ -201,7 +201,7 @@ std::vector<Row> rows(int layers, bool judge) {
            "[[rule]]\nmade_in = \"layers.*.attention.core\"\naction = \"keep\"\n"
            "[[rule]]\ngroup_inputs = 1\naction = \"offload\"\n"
            "[[rule]]\nlayers = \"0..-1\"\naction = \"recompute\"\n"
-           "[limits]\nin_flight = \"512 MiB\"\nahead = \"512 MiB\"\n",
+           "[limits]\noffload_window = \"512 MiB\"\nprefetch_window = \"512 MiB\"\n",
        at_most(467.0 / 385.0), 3.8, 7_GiB},
       {"full", "every layer recomputed", "[internevo]\ncheckpoint = true\n", std::nullopt},
   };
@@ -227,7 +227,7 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
       {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
       {"stayed", "GiB", 2, app::exactly(in_gib(outcome.report.stayed.bytes))},
-      {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_remade))},
+      {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_recomputed))},
       {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
       {"fused kernels", "", 0, app::exactly(static_cast<double>(outcome.report.fused_kernels))},
       {"demoted", "", 0, app::exactly(static_cast<double>(outcome.report.demoted.size()))},

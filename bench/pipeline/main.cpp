@@ -126,7 +126,7 @@ SessionOptions by_rules(SessionOptions options, const PipelinePlan& plan, const 
   if (chosen.window.empty()) {
     text += "[limits]\nslowdown = " + with_decimals(chosen.slowdown, 3) + "\n";
   } else {
-    options.in_flight = options.ahead = parse_bytes(chosen.window);
+    options.offload_window = options.prefetch_window = parse_bytes(chosen.window);
   }
   options.rules = parse_rules(text, "rules");
   return options;
@@ -187,7 +187,7 @@ void add_line(app::TextTable& table, const Case& made, const std::string& plan,
              lowers(outcome) ? with_decimals(reduction_of(outcome), 1) + " %" : "-",
              with_decimals(in_gib(outcome.unaided), 3), with_decimals(in_gib(outcome.peak), 3),
              with_decimals(in_gib(report.bytes_out), 3),
-             with_decimals(in_gib(report.bytes_remade), 3), with_decimals(waits_of(report), 1),
+             with_decimals(in_gib(report.bytes_recomputed), 3), with_decimals(waits_of(report), 1),
              !outcome.different ? "-" : (*outcome.different == 0 ? "yes" : "no")});
 }
 
@@ -206,7 +206,7 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
                             {{"step", "ms", 1, app::spread_of(outcome.milliseconds)},
                              {"without", "ms", 1, app::spread_of(outcome.base)},
                              exact("out", "GiB", 3, in_gib(found.bytes_out)),
-                             exact("recomputed", "GiB", 3, in_gib(found.bytes_remade)),
+                             exact("recomputed", "GiB", 3, in_gib(found.bytes_recomputed)),
                              exact("late", "", 0, static_cast<double>(found.late_reloads)),
                              exact("waits", "ms", 1, waits_of(found)),
                              exact("fallbacks", "", 0, static_cast<double>(fallbacks_of(found))),
@@ -292,7 +292,7 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("FOLDER");
   app.add_option("--budget", options.budget, "Of the budget's rows")->capture_default_str();
   app.add_option("--window", options.window,
-                 "Constant windows for the rules' rows: in_flight and ahead, 64MiB");
+                 "Constant windows for the rules' rows: offload_window and ahead, 64MiB");
   app.add_option("--slowdown", options.slowdown, "What waits may cost in the rules' rows")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -81,12 +81,12 @@ CHEAP = """
 made_in = "*.self_attn."
 producer = "aten::clone"
 action = "recompute"
-second = "offload"
+fallback = "offload"
 
 [[rule]]
 made_in_module = ["attn_norm", "mlp_norm", "act"]
 action = "recompute"
-second = "offload"
+fallback = "offload"
 """
 
 
@@ -289,7 +289,7 @@ def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
             Value("late", "", 0, [float(report["late_reloads"])]),
             Value("waited to release", "ms", 1, [report["waits"]["release_ns"] / 1e6]),
             Value("to reload", "ms", 1, [report["waits"]["reload_ns"] / 1e6]),
-            Value("recomputed", "GiB", 2, [report["bytes_remade"] / GIB]),
+            Value("recomputed", "GiB", 2, [report["bytes_recomputed"] / GIB]),
             Value("by operators", "", 0, [float(report["repeated_calls"])]),
             Value("fused kernels", "", 0, [float(report["fused_kernels"])]),
             Value("demoted", "", 0, [float(len(report["demoted"]))]),

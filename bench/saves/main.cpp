@@ -123,8 +123,8 @@ Outcome measure(const Options& options, at::Device device, const std::string& ru
   session_options.device = device;
   session_options.small = 1_B;
   session_options.host = 64_MiB;
-  session_options.in_flight = 64_KiB;
-  session_options.ahead = 64_KiB;
+  session_options.offload_window = 64_KiB;
+  session_options.prefetch_window = 64_KiB;
   Session session(std::move(session_options));
   return Chain(options.tensors, device).measure(session, options.repeats, forward_only);
 }

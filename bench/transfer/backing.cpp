@@ -30,7 +30,7 @@ std::vector<Figure> measure_backing(Device& device, const Settings& settings) {
     const SlabUsage usage = slab.usage();
     const auto backing = static_cast<double>(usage.backing_time.count());
     per_gib.push_back(backing / 1e9 * static_cast<double>(kGib.count()) /
-                      static_cast<double>(usage.backed.count()));
+                      static_cast<double>(usage.pinned.count()));
     caller_ms.push_back(caller / 1e6);
     share.push_back(100 * caller / backing);
   }

@@ -48,7 +48,7 @@ void train(spillway::World& world) {
 
   spillway::SessionOptions memory;
   memory.rules = spillway::parse_rules("[[rule]]\naction = 'offload'\n", "this example");
-  memory.in_flight = memory.ahead = 1_MiB;
+  memory.offload_window = memory.prefetch_window = 1_MiB;
   spillway::Session session(memory);
   session.register_model(model);
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "spillway/core/error.hpp"
-#include "spillway/torch/aside.hpp"
+#include "spillway/torch/untimed_wait.hpp"
 
 namespace spillway {
 namespace {
@@ -30,7 +30,7 @@ at::Tensor wait_for(const at::Tensor& tensor) {
                                     .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                                     .typed<at::Tensor(const at::Tensor&)>();
   at::Tensor there;
-  aside([&] { there = kOperator.call(tensor); });
+  untimed_wait([&] { there = kOperator.call(tensor); });
   return there;
 }
 

@@ -69,7 +69,7 @@ at::Tensor whole_of(const std::vector<at::Tensor>& parts, const Shard& shard) {
   return at::cat(pieces, shard.dimension);
 }
 
-at::Tensor gather_whole(const Group& group, const at::Tensor& part, const Shard& shard) {
+at::Tensor gather_buffer(const Group& group, const at::Tensor& part, const Shard& shard) {
   if (group.size() == 1) return part.detach();
   return whole_of(group.all_gather(part.detach()).unbind(), shard);
 }

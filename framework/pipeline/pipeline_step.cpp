@@ -9,7 +9,7 @@
 #include "pipeline/autocast.hpp"
 #include "spillway/comm/random.hpp"
 #include "spillway/core/error.hpp"
-#include "spillway/torch/aside.hpp"
+#include "spillway/torch/untimed_wait.hpp"
 
 namespace spillway {
 namespace {
@@ -228,7 +228,7 @@ void PipelineStep::send_activation(const PipelineAction& action) {
 
 void PipelineStep::make_room(StageChannel& channel) const {
   if (all_known_) {
-    aside([&] { channel.settle(1); });
+    untimed_wait([&] { channel.settle(1); });
   } else {
     // While a stage learns shapes, it posts no receives ahead: two that wait for each other's would
     // never end. A later step has one more message under way, the one that it expects: sessions
@@ -284,7 +284,7 @@ void PipelineStep::receive_activation(const PipelineAction& action) {
   begin_pass({action.chunk, action.micro_batch});
   if (activations_.posted == activations_.taken && known_shapes(action) == nullptr) {
     TensorShapes shapes;
-    aside([&] { shapes = state_.activations.receive_shapes(action.peer, action.tag); });
+    untimed_wait([&] { shapes = state_.activations.receive_shapes(action.peer, action.tag); });
     activations_.incoming = state_.activations.receive(shapes, action.peer, action.tag);
     ++activations_.posted;
     state_.shapes[border(action)] = std::move(shapes);
@@ -293,7 +293,7 @@ void PipelineStep::receive_activation(const PipelineAction& action) {
   }
   ++activations_.taken;
   Tensors received;
-  aside([&] { received = activations_.incoming.take(device_); });
+  untimed_wait([&] { received = activations_.incoming.take(device_); });
   inputs_[{action.chunk, action.micro_batch}] =
       as_inputs(received, state_.shapes.at(border(action)));
 }
@@ -302,7 +302,7 @@ void PipelineStep::receive_gradient(const PipelineAction& action) {
   begin_backward();
   post_ahead();
   ++gradients_.taken;
-  aside([&] {
+  untimed_wait([&] {
     output_gradients_[{action.chunk, action.micro_batch}] = gradients_.incoming.take(device_);
   });
 }

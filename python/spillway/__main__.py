@@ -141,8 +141,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_train(parser: argparse.ArgumentParser, words: argparse.Namespace) -> int:
     names = [name for name, _ in words.given]
-    if "--plain" in names and "--compare" in names:
-        parser.error("--plain excludes --compare")
+    if "--baseline" in names and "--compare" in names:
+        parser.error("--baseline excludes --compare")
     options = _native.TrainOptions(words.config, words.overrides)
     for name, value in words.given:
         options.set(name, value)

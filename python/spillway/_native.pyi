@@ -50,9 +50,9 @@ class SessionOptions:
     small: int
     host: int
     prepare: int
-    in_flight: int
-    ahead: int
-    remade: int
+    offload_window: int
+    prefetch_window: int
+    recompute_cache: int
 
 @final
 class Session:

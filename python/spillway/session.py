@@ -41,10 +41,15 @@ class Session:
     plan       the path of a plan's JSON file, or its text; wins over rules, and is carried out from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
     small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
-    host       the most host memory, in_flight and ahead the two windows, where rules and plan say nothing
+    host       the most host memory for offloaded buffers, where rules and plan say nothing
+    offload_window
+               the most bytes that were copied out and not yet released, where rules and plan say nothing
+    prefetch_window
+               the most bytes that were reloaded ahead of backward, where rules and plan say nothing
     prepare    how much of that memory to make ready in the background before the first step wants it: the more is
                ready, the faster the step that records
-    remade     the most that replays may hold, on the device, of values they made on the way and will read again
+    recompute_cache
+               limit on intermediate results that recomputation keeps on the device for reuse
     replan     with a budget: plan anew, from a fresh record, when time or peak leave the prediction by more than
                the share `drift`; the report tells of drift in any case
     plan_in_background
@@ -77,11 +82,11 @@ class Session:
         device: str | torch.device | None = None,
         small: Size | None = None,
         host: Size | None = None,
-        in_flight: Size | None = None,
-        ahead: Size | None = None,
+        offload_window: Size | None = None,
+        prefetch_window: Size | None = None,
         layers: str | None = None,
         prepare: Size | None = None,
-        remade: Size | None = None,
+        recompute_cache: Size | None = None,
         verify_every: int = 0,
         budget: Budget | None = None,
         replan: bool = False,
@@ -118,7 +123,14 @@ class Session:
             options.planning_seconds = planning_time
         if device is not None:
             options.device = str(device)
-        sizes = {"small": small, "host": host, "prepare": prepare, "in_flight": in_flight, "ahead": ahead, "remade": remade}
+        sizes = {
+            "small": small,
+            "host": host,
+            "prepare": prepare,
+            "offload_window": offload_window,
+            "prefetch_window": prefetch_window,
+            "recompute_cache": recompute_cache,
+        }
         for name, size in sizes.items():
             if size is not None:
                 setattr(options, name, _bytes(size))

@@ -132,9 +132,9 @@ void bind_options(py::module_& module) {
       .def_property("small", unread, &set_bytes<&SessionOptions::small>)
       .def_property("host", unread, &set_bytes<&SessionOptions::host>)
       .def_property("prepare", unread, &set_bytes<&SessionOptions::prepare>)
-      .def_property("in_flight", unread, &set_bytes<&SessionOptions::in_flight>)
-      .def_property("ahead", unread, &set_bytes<&SessionOptions::ahead>)
-      .def_property("remade", unread, &set_bytes<&SessionOptions::remade>);
+      .def_property("offload_window", unread, &set_bytes<&SessionOptions::offload_window>)
+      .def_property("prefetch_window", unread, &set_bytes<&SessionOptions::prefetch_window>)
+      .def_property("recompute_cache", unread, &set_bytes<&SessionOptions::recompute_cache>);
 }
 
 /// What `session` has of `what`, or an error for `operation`.

@@ -61,14 +61,14 @@ def tokens(seed: int, batch: int = 2, length: int = 32) -> torch.Tensor:
 
 
 def session_for(model: nn.Module, rules: str | None = OFFLOAD, **options: object) -> spillway.Session:
-    settings: dict[str, object] = {"small": "1 KiB", "host": "64 MiB", "in_flight": "16 KiB", "ahead": "64 KiB"}
+    settings: dict[str, object] = {"small": "1 KiB", "host": "64 MiB", "offload_window": "16 KiB", "prefetch_window": "64 KiB"}
     return spillway.Session(model, rules=rules, **{**settings, **options})  # type: ignore[arg-type]
 
 
 Forward = Callable[[nn.Module, int], torch.Tensor]
 
 
-def plain_step(model: nn.Module, i: int) -> torch.Tensor:
+def baseline_step(model: nn.Module, i: int) -> torch.Tensor:
     loss: torch.Tensor = model(tokens(i))
     loss.backward()
     return loss
@@ -93,7 +93,7 @@ def train(model: nn.Module, session: spillway.Session | None, forward: Forward, 
 
 
 def same_bits(
-    make_model: Callable[[], nn.Module], forward: Forward = plain_step, steps: int = 4, **options: object
+    make_model: Callable[[], nn.Module], forward: Forward = baseline_step, steps: int = 4, **options: object
 ) -> spillway.Session:
     """Trains without and with a session, requires equal bits, and returns the session."""
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from conftest import Transformer, plain_step, same_bits, session_for, train
+from conftest import Transformer, baseline_step, same_bits, session_for, train
 
 import spillway
 
@@ -44,9 +44,9 @@ def planned(session: spillway.Session) -> dict[str, int]:
     return {name: plan[name] for name in names}
 
 
-def within(make_model, forward=plain_step, **options) -> spillway.Session:
+def within(make_model, forward=baseline_step, **options) -> spillway.Session:
     """Trains within a budget: the same bits, and never more memory than that."""
-    settings = {"rules": None, "in_flight": None, "ahead": None, "plan_in_background": False, **options}
+    settings = {"rules": None, "offload_window": None, "prefetch_window": None, "plan_in_background": False, **options}
     return same_bits(make_model, forward, 16, **settings)
 
 
@@ -89,9 +89,9 @@ def test_no_plan_is_an_error_of_its_own():
     model = Transformer()
     session = session_for(model, rules=None, budget="2 KiB", plan_in_background=False)
     with pytest.raises(spillway.PlanInfeasible, match=r"\[plan\] no plan fits 2\.0 KiB: the smallest peak is "):
-        train(model, session, plain_step, 4)
+        train(model, session, baseline_step, 4)
     # Said once; then training may go on with everything offloaded.
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     values = session.report().to_dict()
     assert values["bytes_out"] > 0 and values["budget"]["problem"].startswith("[plan] no plan fits")
 
@@ -109,7 +109,7 @@ def test_waits_are_timed_as_often_as_asked():
     for every, timed in ((0, 0), (1, 4)):
         model = Transformer()
         session = session_for(model, time_waits_every=every)
-        train(model, session, plain_step, 4)
+        train(model, session, baseline_step, 4)
         assert session.report().to_dict()["waits"]["step"] == timed
 
 

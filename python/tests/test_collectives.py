@@ -94,7 +94,7 @@ def work(rank: int, folder: str, case: str, sum_over_ranks: type[FunctionalSum])
     assert not values["fallbacks"] and not values["demoted"] and values["repeated_calls"] > 0
     plan = json.loads(session.plan_json())["chunks"][0]
     # A thread of the backend may still hold what it sent when backward wants it; then nothing is won by moving it.
-    held_by_backend = any(each["fixed"] == "held by the caller" for each in plan["decisions"])
+    held_by_backend = any(each["fixed"] == "caller-owned" for each in plan["decisions"])
     functional = sum_over_ranks is FunctionalSum  # What is written in place has no maker that could be named or repeated.
     assert (values["bytes_out"] > 0) == (case == "offloaded" and functional) or held_by_backend, session.explain()
     repeated = [each["name"] for each in plan["operators"] if each["name"].startswith(("_c10d_functional::all_reduce", "c10d::"))]

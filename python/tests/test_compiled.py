@@ -64,7 +64,7 @@ def test_by_inductor(make):
     check(make, "inductor")
 
 
-RECOMPUTE = '[[rule]]\naction = "recompute"\nsecond = "offload"\n'
+RECOMPUTE = '[[rule]]\naction = "recompute"\nfallback = "offload"\n'
 
 
 def test_what_a_graph_of_operators_made_is_recomputed():

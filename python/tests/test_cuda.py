@@ -42,7 +42,7 @@ def check(session: spillway.Session) -> None:
     assert session.report().to_dict()["device"].startswith("cuda")
 
 
-@pytest.mark.parametrize("windows", [{}, {"in_flight": "1 MiB", "ahead": "1 MiB"}, {"in_flight": 0, "ahead": 0}])
+@pytest.mark.parametrize("windows", [{}, {"offload_window": "1 MiB", "prefetch_window": "1 MiB"}, {"offload_window": 0, "prefetch_window": 0}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_llama_gives_the_same_bits(dtype, windows):
     check(same_bits(lambda: small_llama(dtype), long_step, steps=5, **windows))
@@ -133,7 +133,7 @@ def test_a_model_on_the_device_is_managed_there_without_being_told():
 def test_offloading_lowers_the_peak_of_the_allocator():
     torch.manual_seed(0)
     model = small_llama(torch.bfloat16, layers=8)
-    session = session_for(model, in_flight="1 MiB", ahead="1 MiB")
+    session = session_for(model, offload_window="1 MiB", prefetch_window="1 MiB")
     tokens = ids(0, 4, 512).cuda()
 
     def peak(managed: bool) -> int:
@@ -174,7 +174,7 @@ def test_memory_does_not_grow_with_the_steps():
 def test_a_trainer_has_the_same_losses(tmp_path, accumulation):
     pytest.importorskip("accelerate", reason="skipped: accelerate is not installed")
     expected = trained(tmp_path, None, accumulation, use_cpu=False)
-    callback = spillway.SessionCallback(rules=OFFLOAD, small="1 KiB", host="64 MiB", in_flight="16 KiB")
+    callback = spillway.SessionCallback(rules=OFFLOAD, small="1 KiB", host="64 MiB", offload_window="16 KiB")
     assert trained(tmp_path, callback, accumulation, use_cpu=False) == expected
     assert callback.session is not None
     check(callback.session)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import OFFLOAD, Transformer, plain_step, session_for, train
+from conftest import OFFLOAD, Transformer, baseline_step, session_for, train
 from torch.nn.parallel import DistributedDataParallel
 
 RECOMPUTE = "[internevo]\ncheckpoint = true\n"
@@ -24,7 +24,7 @@ def work(rank: int, folder: str, rules: str) -> None:
         torch.manual_seed(0)
         model = DistributedDataParallel(Transformer())
         session = session_for(model, rules=rules) if managed else None
-        runs.append(train(model, session, lambda m, i: plain_step(m, 10 * i + rank), 4))
+        runs.append(train(model, session, lambda m, i: baseline_step(m, 10 * i + rank), 4))
     assert all(map(torch.equal, *runs))
     values = session.report().to_dict()
     assert not values["fallbacks"] and not values["demoted"]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import Transformer, fallbacks, plain_step, same_bits, session_for, tokens, train
+from conftest import Transformer, fallbacks, baseline_step, same_bits, session_for, tokens, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import spillway
 
-EVERYTHING = '[[rule]]\naction = "recompute"\nsecond = "offload"\n'
+EVERYTHING = '[[rule]]\naction = "recompute"\nfallback = "offload"\n'
 LAYERS = "[internevo]\ncheckpoint = true\n"
 Program = Callable[[torch.Tensor, int], torch.Tensor]
 
@@ -382,7 +382,7 @@ def retained(model: nn.Module, i: int) -> torch.Tensor:
     return loss
 
 
-STEPS = [plain_step, accumulated, under_autocast, accumulated_under_one_autocast, with_other_lengths, retained]
+STEPS = [baseline_step, accumulated, under_autocast, accumulated_under_one_autocast, with_other_lengths, retained]
 
 
 @pytest.mark.parametrize("rules", [EVERYTHING, LAYERS], ids=["everything", "layers"])
@@ -432,23 +432,23 @@ def test_less_is_held_where_replays_may_hold_nothing():
         x = weight * 2 + 1  # Nobody saves it; both replays below begin there.
         return x.exp().sum() + (x * 3).exp().sum()
 
-    free, bound = (run(program, rules=EVERYTHING, remade=remade) for remade in ["1 GiB", 0])
+    free, bound = (run(program, rules=EVERYTHING, recompute_cache=cache) for cache in ["1 GiB", 0])
     assert repeated(bound) > repeated(free) > 0
     with pytest.raises(spillway.InvalidArgument, match="-1 bytes"):
-        session_for(Transformer(), remade=-1)
+        session_for(Transformer(), recompute_cache=-1)
 
 
 def test_a_plan_that_recomputes_is_taken_to_another_session():
     torch.manual_seed(0)
-    expected = train(Transformer(), None, plain_step, 4)
+    expected = train(Transformer(), None, baseline_step, 4)
     torch.manual_seed(0)
     model = Transformer()
     first = session_for(model, rules=LAYERS)
-    train(model, first, plain_step, 2)
+    train(model, first, baseline_step, 2)
     torch.manual_seed(0)
     model = Transformer()
     second = session_for(model, rules=None, plan=first.plan_json())
-    found = train(model, second, plain_step, 4)
+    found = train(model, second, baseline_step, 4)
     assert all(map(torch.equal, expected, found))
     assert second.report().to_dict()["recorded_steps"] == 0 and repeated(second) > 0 and not fallbacks(second)
 
@@ -456,7 +456,7 @@ def test_a_plan_that_recomputes_is_taken_to_another_session():
 def test_the_report_tells_what_was_recomputed():
     session = same_bits(Transformer, rules=LAYERS, steps=3)
     values = session.report().to_dict()
-    assert values["bytes_remade"] >= values["actions"]["recompute"]["bytes"] > 0
+    assert values["bytes_recomputed"] >= values["actions"]["recompute"]["bytes"] > 0
     assert values["saved_peak_with"] < values["saved_peak_without"] and values["demoted"] == []
     assert set(values["waits"]) == {"step", "release_ns", "reload_ns", "in_place_ns", "gather_ns"}
     assert set(values["stayed"]) == {"buffers", "bytes"}

@@ -59,8 +59,8 @@ def for_small_tensors(rules: str) -> str:
         "min_size": '"1 KiB"',
         "min_offloaded_tensor_size": "256",
         "host": '"64 MiB"',
-        "in_flight": '"16 KiB"',
-        "ahead": '"64 KiB"',
+        "offload_window": '"16 KiB"',
+        "prefetch_window": '"64 KiB"',
     }.items():
         rules = re.sub(rf"^{key} = [^#\n]*", f"{key} = {value} ", rules, flags=re.MULTILINE)
     return rules
@@ -93,7 +93,7 @@ def test_a_rule_file_gives_the_same_bits(file, name):
     planned = PLANS[file][list(MODELS).index(name)]
     assert ("R" in planned) == ("recompute" in values["actions"]), str(report)
     assert ("O" in planned) == ("offload" in values["actions"]), str(report)
-    assert (values["repeated_calls"] > 0) == (values["bytes_remade"] > 0) == ("R" in planned), str(report)
+    assert (values["repeated_calls"] > 0) == (values["bytes_recomputed"] > 0) == ("R" in planned), str(report)
     assert values["recorded_steps"] == 1 and not fallbacks(session) and not values["demoted"], str(report)
     assert (values["saved_peak_with"] < values["saved_peak_without"]) == (planned != "-"), str(report)
 

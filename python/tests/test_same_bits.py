@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import Transformer, fallbacks, moved, plain_step, same_bits, session_for, tokens, train
+from conftest import Transformer, fallbacks, moved, baseline_step, same_bits, session_for, tokens, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -231,7 +231,7 @@ def test_of_a_model_that_is_frozen_in_part():
 def test_after_an_evaluation_in_between():
     torch.manual_seed(0)
     model = Transformer()
-    expected = train(model, None, plain_step, 3)
+    expected = train(model, None, baseline_step, 3)
     torch.manual_seed(0)
     model = Transformer()
     session = session_for(model)
@@ -240,7 +240,7 @@ def test_after_an_evaluation_in_between():
         with torch.no_grad():
             model(tokens(50 + i))
         torch.manual_seed(100 + i)
-        return plain_step(model, i)
+        return baseline_step(model, i)
 
     found = train(model, session, with_evaluation, 3)
     assert all(map(torch.equal, expected, found))
@@ -249,7 +249,7 @@ def test_after_an_evaluation_in_between():
 
 def test_when_a_forward_in_the_step_gets_no_backward():
     torch.manual_seed(0)
-    expected = train(Transformer(), None, plain_step, 3)
+    expected = train(Transformer(), None, baseline_step, 3)
     torch.manual_seed(0)
     model = Transformer()
     session = session_for(model)
@@ -257,7 +257,7 @@ def test_when_a_forward_in_the_step_gets_no_backward():
     def with_unused_forward(model: nn.Module, i: int) -> torch.Tensor:
         model(tokens(50 + i))
         torch.manual_seed(100 + i)
-        return plain_step(model, i)
+        return baseline_step(model, i)
 
     found = train(model, session, with_unused_forward, 3)
     assert all(map(torch.equal, expected, found))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from conftest import Transformer, plain_step, session_for, tokens, train
+from conftest import Transformer, baseline_step, session_for, tokens, train
 from torch import nn
 
 import spillway
@@ -22,7 +22,7 @@ def scopes_of(session: spillway.Session) -> set[str]:
 def test_are_the_qualified_names():
     model = Transformer()
     session = session_for(model)
-    train(model, session, plain_step, 1)
+    train(model, session, baseline_step, 1)
     names = dict(model.named_modules())
     found = scopes_of(session)
     assert found <= set(names)
@@ -33,7 +33,7 @@ def test_are_the_qualified_names():
 def test_give_the_layers():
     model = Transformer(layers=4)
     session = session_for(model)
-    train(model, session, plain_step, 1)
+    train(model, session, baseline_step, 1)
     profile = json.loads(session.profile_json() or "")
     assert profile["layer_scope"] == "layers" and profile["layers"] == 4
 
@@ -60,7 +60,7 @@ def test_the_longest_outer_list_is_the_layers():
 def test_rules_go_by_scope():
     model = Transformer()
     session = session_for(model, rules='[[rule]]\nscope = "layers.*.mlp"\nlayers = "0..1"\naction = "offload"\n')
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     plan = json.loads(session.plan_json() or "")
     offloaded = {
         decision["position"]["scope"]
@@ -161,7 +161,7 @@ def test_hooks_are_there_only_while_a_step_records():
     for i in range(3):
         with session.step():
             counts.append(hooks())
-            plain_step(model, i)
+            baseline_step(model, i)
         counts.append(hooks())
     assert counts[0] > 0 and counts[1:] == [0] * 5
 
@@ -204,7 +204,7 @@ def test_of_a_region_are_added_to_the_modules():
 
     model = Regions()
     session = session_for(model)
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     found = scopes_of(session)
     assert {"outer.inner", "loss", "embedding", "head"} <= found
     assert _native.current_scope() == ""

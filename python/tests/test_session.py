@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import OFFLOAD, Transformer, plain_step, session_for, tokens, train
+from conftest import OFFLOAD, Transformer, baseline_step, session_for, tokens, train
 
 import spillway
 from spillway import _build_info, _compatible, _native
@@ -46,7 +46,7 @@ def test_rules_come_from_a_file_or_from_text(tmp_path):
     for rules in [tmp_path / "memory.toml", str(tmp_path / "memory.toml"), OFFLOAD]:
         model = Transformer()
         session = session_for(model, rules=rules)
-        train(model, session, plain_step, 2)
+        train(model, session, baseline_step, 2)
         assert session.report().to_dict()["bytes_out"] > 0
 
 
@@ -100,7 +100,7 @@ def test_a_step_ends_on_its_own_thread():
 
 def test_an_exception_inside_a_step_leaves_everything_clean():
     torch.manual_seed(0)
-    expected = train(Transformer(), None, plain_step, 3)
+    expected = train(Transformer(), None, baseline_step, 3)
     torch.manual_seed(0)
     model = Transformer()
     session = session_for(model)
@@ -108,7 +108,7 @@ def test_an_exception_inside_a_step_leaves_everything_clean():
         with pytest.raises(ZeroDivisionError), session.step():
             model(tokens(failing))
             raise ZeroDivisionError
-    found = train(model, session, plain_step, 3)
+    found = train(model, session, baseline_step, 3)
     assert all(map(torch.equal, expected, found))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -123,7 +123,7 @@ def test_a_session_may_go_in_the_middle_of_a_step():
     loss.backward()
     other = session_for(model)
     with other.step():
-        plain_step(model, 1)
+        baseline_step(model, 1)
 
 
 def test_a_graph_may_outlive_its_session():
@@ -163,7 +163,7 @@ def test_threads_have_a_session_each():
             session = session_for(model)
             for i in range(5):
                 with session.step():
-                    plain_step(model, seed + i)
+                    baseline_step(model, seed + i)
             if session.report().to_dict()["fallbacks"]:
                 failures.append(str(session.report()))
         except BaseException as error:  # noqa: BLE001
@@ -181,7 +181,7 @@ def test_threads_have_a_session_each():
 def test_freeing_a_storage_may_run_python_code_that_uses_the_session(recorded):
     # A daemon, so that a deadlock fails the test.
     model = torch.nn.Linear(2, 2)
-    session = session_for(model, in_flight="8 KiB", small="1 KiB")
+    session = session_for(model, offload_window="8 KiB", small="1 KiB")
     freed, ended = [], threading.Event()
 
     def forward(graphs: list[torch.Tensor]) -> torch.Tensor:
@@ -216,31 +216,31 @@ def test_a_plan_is_taken_from_one_session_to_another(tmp_path):
     model = Transformer()
     first = session_for(model)
     assert first.plan_json() is None and first.profile_json() is None
-    train(model, first, plain_step, 2)
+    train(model, first, baseline_step, 2)
     plan = first.plan_json()
     assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/3"
     (tmp_path / "plan.json").write_text(plan)
     for given in [plan, tmp_path / "plan.json"]:
         second = session_for(model, rules=None, plan=given)
-        train(model, second, plain_step, 3)
+        train(model, second, baseline_step, 3)
         assert json.loads(second.plan_json() or "")["chunks"] == json.loads(plan)["chunks"]
         assert second.report().to_dict()["bytes_out"] > 0
         assert second.report().to_dict()["recorded_steps"] == 0
         assert second.report().to_dict()["fallbacks"] == {}
     third = session_for(model, rules=None)
-    train(model, third, plain_step, 2)
+    train(model, third, baseline_step, 2)
     assert third.report().to_dict()["bytes_out"] == 0
     third.use_plan(plan)
-    train(model, third, plain_step, 1)
+    train(model, third, baseline_step, 1)
     assert third.report().to_dict()["bytes_out"] > 0
 
 
 def test_a_plan_of_another_model_falls_back_and_the_next_step_records_with_scopes():
     small, large = Transformer(layers=2), Transformer(layers=3)
     first = session_for(small)
-    train(small, first, plain_step, 2)
+    train(small, first, baseline_step, 2)
     second = session_for(large, plan=first.plan_json())
-    train(large, second, plain_step, 3)
+    train(large, second, baseline_step, 3)
     report = second.report().to_dict()
     assert report["recorded_steps"] == 1
     assert "the plan given was made for another structure than the one recorded" in report["fallbacks"]
@@ -251,8 +251,8 @@ def test_a_plan_of_another_model_falls_back_and_the_next_step_records_with_scope
 def test_a_plan_for_another_model_is_refused():
     small, large = Transformer(layers=2), Transformer(layers=3)
     first, second = session_for(small), session_for(large)
-    train(small, first, plain_step, 1)
-    train(large, second, plain_step, 1)
+    train(small, first, baseline_step, 1)
+    train(large, second, baseline_step, 1)
     with pytest.raises(spillway.InvalidArgument, match="another structure"):
         second.use_plan(first.plan_json() or "")
     with pytest.raises(spillway.ConfigError):
@@ -262,16 +262,16 @@ def test_a_plan_for_another_model_is_refused():
 def test_recording_is_asked_for():
     model = Transformer()
     session = session_for(model)
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     session.record_next_step()
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     assert session.report().to_dict()["recorded_steps"] == 2
 
 
 def test_the_report_is_text_and_values():
     model = Transformer()
     session = session_for(model)
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     report = session.report()
     assert "fallbacks" in str(report) and repr(report) == "<spillway.Report of 2 steps on cpu>"
     assert report.to_dict()["actions"]["offload"]["buffers"] > 0
@@ -281,7 +281,7 @@ def test_saving_needs_no_interpreter_per_tensor():
     # Counted by the profiler of the interpreter: calls of Python or of built-in functions during backward.
     model = Transformer(dropout=0.0)
     session = session_for(model)
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
 
     def calls(within: bool) -> int:
         count = 0
@@ -295,7 +295,7 @@ def test_saving_needs_no_interpreter_per_tensor():
             step.__enter__()
         sys.setprofile(seen)
         try:
-            plain_step(model, 0)
+            baseline_step(model, 0)
         finally:
             sys.setprofile(None)
         step.end()
@@ -328,7 +328,7 @@ def test_profile_and_plan_are_saved_and_explained(tmp_path):
     with pytest.raises(spillway.InvalidArgument, match=re.escape("[explain] there is no plan yet")):
         session.explain()
     assert session.next_step_records()
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     assert not session.next_step_records()
     session.save_profile(tmp_path / "profile.json")
     session.save_plan(str(tmp_path / "plan.json"))
@@ -339,14 +339,14 @@ def test_profile_and_plan_are_saved_and_explained(tmp_path):
     text = session.explain()
     assert "layers.0..2.mlp" in text and "offload" in text and "aten::gelu" in text
     second = session_for(model, rules=None, plan=tmp_path / "plan.json")
-    train(model, second, plain_step, 2)
+    train(model, second, baseline_step, 2)
     assert second.report().to_dict()["bytes_out"] > 0
 
 
 def test_host_memory_is_prepared():
     model = Transformer()
     session = session_for(model, prepare="1 MiB")
-    train(model, session, plain_step, 2)
+    train(model, session, baseline_step, 2)
     assert session.report().to_dict()["bytes_out"] > 0
     with pytest.raises(spillway.InvalidArgument, match="1 MiBi"):
         session_for(model, prepare="1 MiBi")

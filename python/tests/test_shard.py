@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import Transformer, plain_step, session_for, tokens, train
+from conftest import Transformer, baseline_step, session_for, tokens, train
 
 import spillway
 
@@ -30,12 +30,12 @@ def join(rank: int, folder: str, ranks: int = 2) -> None:
 def run_equal(rank: int, folder: str, case: str, by_name: bool) -> None:
     join(rank, folder)
     torch.manual_seed(0)
-    without = train(Transformer(), None, plain_step, 5)
+    without = train(Transformer(), None, baseline_step, 5)
     torch.manual_seed(0)
     model = Transformer()
     group = dist.new_group()
     session = session_for(model, rules=RULES[case], shard_group=group.group_name if by_name else group)
-    managed = train(model, session, plain_step, 5)
+    managed = train(model, session, baseline_step, 5)
     assert len(without) == len(managed) > 5
     assert all(map(torch.equal, without, managed))
     values = session.report().to_dict()

@@ -20,7 +20,7 @@ ROW = r"^ +(\d) +(\d) +(\d) +\d  embedding|^ +(\d) +(\d) +(\d) +\d  layers"
 
 
 def test_four_stages_give_the_digest_of_one_process(capfd):
-    wanted = digest_in(alone(capfd, "train", *SMALL, "--plain", "--digest"))
+    wanted = digest_in(alone(capfd, "train", *SMALL, "--baseline", "--digest"))
     text = ranks(4, *SMALL, *layout(pipeline=4), "--digest", "--budget", "4MiB")
     assert digest_in(text) == wanted
     assert [row[0] or row[3] for row in re.findall(ROW, text, re.MULTILINE)] == ["0", "1", "2", "3"]
@@ -62,7 +62,7 @@ def test_a_rank_that_fails_ends_all_and_says_why(tmp_path):
 def started(*words: str) -> tuple[subprocess.Popen[str], list[int]]:
     """Two ranks that train for ever, after their first step, and their process numbers."""
     process = subprocess.Popen(
-        torchrun(2, *SMALL, *layout(pipeline=2), "--plain", "--set", "train.steps=100000", *words),
+        torchrun(2, *SMALL, *layout(pipeline=2), "--baseline", "--set", "train.steps=100000", *words),
         env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:

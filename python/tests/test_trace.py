@@ -44,7 +44,7 @@ def copies(spans: list[dict]) -> Counter:
 
 @pytest.mark.parametrize(
     "options",
-    [{"rules": OFFLOAD, "in_flight": "256 KiB"}, {"budget": 0.6, "plan_in_background": False}],
+    [{"rules": OFFLOAD, "offload_window": "256 KiB"}, {"budget": 0.6, "plan_in_background": False}],
     ids=["rules", "budget"],
 )
 def test_a_traced_step_has_the_copies_that_were_predicted(options: dict[str, object]) -> None:
@@ -58,7 +58,7 @@ def test_a_traced_step_has_the_copies_that_were_predicted(options: dict[str, obj
 
 
 def test_a_traced_step_is_named_by_the_modules_of_the_model() -> None:
-    _, events = traced(5, rules=OFFLOAD, in_flight="256 KiB")
+    _, events = traced(5, rules=OFFLOAD, offload_window="256 KiB")
     names = {each["name"] for each in tracks(events)["measured", "compute"]}
     assert {"0.0 aten::linear", "5.1 aten::gelu"} <= names
     passes = [each["name"] for each in tracks(events)["measured", "passes"]]

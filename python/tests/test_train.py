@@ -16,7 +16,7 @@ import spillway
 
 
 def test_gives_the_same_digest_without_spillway_by_rules_and_within_a_budget(capfd):
-    plain = digest_in(alone(capfd, "train", *SMALL, "--plain", "--digest"))
+    plain = digest_in(alone(capfd, "train", *SMALL, "--baseline", "--digest"))
     assert digest_in(alone(capfd, "train", *SMALL, "--digest")) == plain
     text = alone(capfd, "train", *SMALL, "--digest", "--budget", "70%")
     assert digest_in(text) == plain
@@ -52,8 +52,8 @@ def test_compares_bits_and_writes_its_files(capfd, tmp_path):
 def test_reads_a_config_and_what_is_set_over_it(capfd, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('[model]\nlayers = 2\nhidden = 32\n[train]\nsteps = 3\ndevice = "host"\n')
-    assert "2 layers of width 32" in alone(capfd, "train", str(file), "--plain")
-    assert "1 layers of width 32" in alone(capfd, "train", str(file), "--plain", "--layers", "3", "--set", "model.layers=1")
+    assert "2 layers of width 32" in alone(capfd, "train", str(file), "--baseline")
+    assert "1 layers of width 32" in alone(capfd, "train", str(file), "--baseline", "--layers", "3", "--set", "model.layers=1")
     assert "layers = 5" in alone(capfd, "config", str(file), "--set", "model.layers=5")
     assert "layers = 8" in alone(capfd, "config")
 
@@ -69,7 +69,7 @@ def test_saves_and_ends_after_the_step_on_ctrl_c(capfd, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     pressing = threading.Thread(target=press, daemon=True)
     pressing.start()
-    words = ["--plain", "--out", str(tmp_path / "run"), "--set", f"train.checkpoint={tmp_path}", "--set", "train.steps=100000"]
+    words = ["--baseline", "--out", str(tmp_path / "run"), "--set", f"train.checkpoint={tmp_path}", "--set", "train.steps=100000"]
     text = alone(capfd, "train", *SMALL, *words)
     pressing.join()
     assert "checkpoint: " in text
@@ -93,7 +93,7 @@ def test_says_what_is_wrong(capfd):
         (["--layers", "0"], "0 is not above 0"),
         (["--dropout", "2"], "2 is not within 0 and 0.99"),
         (["--dtype", "int8"], "invalid choice: 'int8'"),
-        (["--plain", "--compare"], "--plain excludes --compare"),
+        (["--baseline", "--compare"], "--baseline excludes --compare"),
         (["--budgit", "1GiB"], "unrecognized arguments: --budgit"),
     ],
 )

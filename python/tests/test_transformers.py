@@ -74,7 +74,7 @@ def trained(
 def test_a_trainer_has_the_same_losses(tmp_path, accumulation):
     pytest.importorskip("accelerate", reason="skipped: accelerate is not installed")
     expected = trained(tmp_path, None, accumulation)
-    callback = spillway.SessionCallback(rules=OFFLOAD, small="1 KiB", host="64 MiB", in_flight="16 KiB")
+    callback = spillway.SessionCallback(rules=OFFLOAD, small="1 KiB", host="64 MiB", offload_window="16 KiB")
     assert trained(tmp_path, callback, accumulation) == expected
     assert callback.session is not None
     values = callback.session.report().to_dict()

@@ -65,7 +65,7 @@ std::optional<Block> Slab::take(Bytes size) {
   block.chunk = options_.chunk;
   // Half a chunk ahead, so that the next allocations find their chunk ready.
   want(Bytes(extent->end() + options_.chunk.count() / 2));
-  if (Bytes(extent->end()) > backed_ && !wait_until_backed(lock, Bytes(extent->end()))) {
+  if (Bytes(extent->end()) > pinned_ && !wait_until_pinned(lock, Bytes(extent->end()))) {
     allocator_.free(*extent);
     return std::nullopt;
   }
@@ -95,23 +95,23 @@ void Slab::want(Bytes end) {
 
 void Slab::wait_until_prepared() {
   std::unique_lock lock(mutex_);
-  backed_changed_.wait(lock, [this] { return backed_ >= wanted_ || failure_ != nullptr; });
+  pinned_changed_.wait(lock, [this] { return pinned_ >= wanted_ || failure_ != nullptr; });
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
-bool Slab::wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end) {
+bool Slab::wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end) {
   ++warm_up_waits_;
-  backed_changed_.wait(lock, [&] { return backed_ >= end || failure_ != nullptr; });
-  return backed_ >= end;
+  pinned_changed_.wait(lock, [&] { return pinned_ >= end || failure_ != nullptr; });
+  return pinned_ >= end;
 }
 
 void Slab::back_chunks() {
   const SteadyClock clock;
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] { return stop_ || (backed_ < wanted_ && failure_ == nullptr); });
+    work_.wait(lock, [this] { return stop_ || (pinned_ < wanted_ && failure_ == nullptr); });
     if (stop_) break;
-    const Bytes from = backed_;
+    const Bytes from = pinned_;
     const Bytes to = std::min(from + options_.chunk, range_.size());
     const Bytes next = wanted_ > to ? std::min(to + options_.chunk, range_.size()) : to;
     lock.unlock();
@@ -125,12 +125,12 @@ void Slab::back_chunks() {
     lock.lock();
     backing_time_ += clock.now() - begin;
     if (failure == nullptr) {
-      backed_ = to;
+      pinned_ = to;
     } else {
       failure_ = failure;
-      allocator_.shrink(backed_);
+      allocator_.shrink(pinned_);
     }
-    backed_changed_.notify_all();
+    pinned_changed_.notify_all();
   }
   lock.unlock();
   (void)ahead_.wait();
@@ -179,7 +179,7 @@ SlabUsage Slab::usage() const {
   usage.used = allocator_.used();
   usage.peak = peak_;
   usage.footprint = allocator_.footprint();
-  usage.backed = backed_;
+  usage.pinned = pinned_;
   usage.holes = allocator_.holes();
   usage.warm_up_waits = warm_up_waits_;
   usage.backing_time = backing_time_;

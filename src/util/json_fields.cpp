@@ -119,7 +119,36 @@ void check_places(const std::vector<int>& numbers, std::size_t count, const char
   }
 }
 
-Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema) {
+namespace {
+
+void rename_all(Json& json, const OldSchema& old) {
+  if (json.is_string()) {
+    for (const auto& [was, is] : old.words) {
+      if (json.get_ref<const std::string&>() == was) {
+        json = is;
+        return;
+      }
+    }
+  } else if (json.is_array()) {
+    for (Json& each : json) rename_all(each, old);
+  } else if (json.is_object()) {
+    Json renamed = Json::object();  // In the order of the document.
+    for (auto& [key, value] : json.items()) {
+      rename_all(value, old);
+      std::string name = key;
+      for (const auto& [was, is] : old.fields) {
+        if (name == was) name = is;
+      }
+      if (!name.empty()) renamed[name] = std::move(value);
+    }
+    json = std::move(renamed);
+  }
+}
+
+}  // namespace
+
+Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema,
+                    const OldSchema& old) {
   Json json;
   try {
     json = Json::parse(text);
@@ -137,10 +166,14 @@ Json parse_document(std::string_view text, const JsonSource& source, std::string
   const std::string wanted = "\"" + std::string(schema) + "\"";
   if (found == json.end()) refuse(source, place, "missing; " + wanted + " wanted");
   if (found->is_string() && found->get<std::string>() == schema) return json;
+  if (found->is_string() && found->get<std::string>() == old.schema) {
+    rename_all(json, old);
+    return json;
+  }
   if (found->is_string() && family(found->get<std::string>()) == family(schema)) {
     refuse(source, place,
            wanted + " wanted, found " + flat(*found) +
-               ": another version of Spillway wrote it; make it anew with this one");
+               ": another version of Spillway wrote it; make it again with this one");
   }
   refuse_value(source, place, wanted, *found);
 }

@@ -72,9 +72,19 @@ void check_place(int number, std::size_t count, const char* what, const JsonPath
 void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
                   const JsonPath& path, const JsonSource& source);
 
-/// Errors: ConfigError if the text is not JSON, is no object, or is of another schema.
+/// How documents of the schema before this one are read: fields and words that have other names
+/// now, wherever they stand.
+struct OldSchema {
+  std::string_view schema;
+  std::vector<std::pair<std::string_view, std::string_view>>
+      fields;  ///< Old name, new name; empty: dropped.
+  std::vector<std::pair<std::string_view, std::string_view>> words;  ///< Texts, likewise.
+};
+
+/// The document with the names of `schema`. Its field "schema" is as it was found.
+/// Errors: ConfigError if the text is not JSON, is no object, or is of neither schema.
 [[nodiscard]] Json parse_document(std::string_view text, const JsonSource& source,
-                                  std::string_view schema);
+                                  std::string_view schema, const OldSchema& old);
 
 /// As many values to a line as fit.
 [[nodiscard]] std::string readable(const Json& json);
@@ -198,8 +208,8 @@ class JsonReader {
 /// A document of `schema` as a value.
 template <typename T>
 [[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
-                              std::string_view schema) {
-  Json json = parse_document(text, source, schema);
+                              std::string_view schema, const OldSchema& old) {
+  Json json = parse_document(text, source, schema, old);
   json.erase("schema");
   T value;
   JsonReader::read(json, JsonPath(), source, value);

@@ -6,6 +6,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
 #include "spillway/core/numbers.hpp"
+#include "util/renamed.hpp"
 
 namespace spillway {
 namespace {
@@ -57,7 +58,7 @@ std::string detail_of(const Error& error) {
 
 }  // namespace
 
-std::string to_string(const Place& place) {
+std::string to_string(const SourceLocation& place) {
   if (place.file.empty()) return {};
   if (place.line == 0) return place.file;
   return place.file + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
@@ -77,6 +78,21 @@ toml::table parse_toml(std::string_view text, std::string_view file_name,
 
 const toml::node* TomlReader::value(std::string_view key) {
   if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) asked_.emplace_back(key);
+  return find(key);
+}
+
+void TomlReader::accept_old_name(std::string_view key, std::string_view old) {
+  if (!table_.contains(old)) return;
+  if (table_.contains(key)) refuse(old, "is the old name of " + std::string(key) + "; give one");
+  warn_renamed(operation_ + " key", old, key);
+  asked_.emplace_back(old);
+  old_names_.emplace_back(key, old);
+}
+
+const toml::node* TomlReader::find(std::string_view key) const {
+  for (const auto& [name, old] : old_names_) {
+    if (name == key) return table_.get(old);
+  }
   return table_.get(key);
 }
 
@@ -205,14 +221,14 @@ void TomlReader::finish() const {
   }
 }
 
-Place TomlReader::place_of(const toml::source_region& region) const {
+SourceLocation TomlReader::place_of(const toml::source_region& region) const {
   return {file_, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
 }
 
-Place TomlReader::place() const { return place_of(table_.source()); }
+SourceLocation TomlReader::place() const { return place_of(table_.source()); }
 
-Place TomlReader::place(std::string_view key) const {
-  const toml::node* node = table_.get(key);
+SourceLocation TomlReader::place(std::string_view key) const {
+  const toml::node* node = find(key);
   return node == nullptr ? place() : place_of(node->source());
 }
 
@@ -221,14 +237,14 @@ void TomlReader::refuse(std::string_view key, const std::string& detail) const {
 }
 
 void TomlReader::refuse_type(std::string_view key, std::string_view wanted) const {
-  const toml::node* node = table_.get(key);
+  const toml::node* node = find(key);
   throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + ": " +
                                     std::string(wanted) + " wanted, found " +
                                     (node == nullptr ? "nothing" : describe_found(*node)));
 }
 
 void TomlReader::refuse_value(std::string_view key, const std::string& reason) const {
-  const toml::node* node = table_.get(key);
+  const toml::node* node = find(key);
   throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + " = " +
                                     (node == nullptr ? "nothing" : as_text(*node)) +
                                     " is impossible: " + reason);

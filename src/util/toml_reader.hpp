@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // Where toml++ is compiled with us, it reads numbers as numbers.hpp does.
@@ -14,7 +15,7 @@
 #include <toml++/toml.h>
 
 #include "spillway/core/bytes.hpp"
-#include "spillway/core/place.hpp"
+#include "spillway/core/source_location.hpp"
 
 namespace spillway {
 
@@ -57,7 +58,11 @@ class TomlReader {
   /// The tables of [[key]].
   [[nodiscard]] std::vector<TomlReader> tables(std::string_view key);
 
-  [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
+  /// `old` is what `key` was called before, and is read in its place with a warning. Call it before
+  /// `key` is asked for.
+  void accept_old_name(std::string_view key, std::string_view old);
+
+  [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   /// The value, whatever its type, for keys with several; counts as asked for.
   [[nodiscard]] const toml::node* value(std::string_view key);
 
@@ -65,8 +70,8 @@ class TomlReader {
   void finish() const;
 
   /// Where the table, or the value of a key, stands.
-  [[nodiscard]] Place place() const;
-  [[nodiscard]] Place place(std::string_view key) const;
+  [[nodiscard]] SourceLocation place() const;
+  [[nodiscard]] SourceLocation place(std::string_view key) const;
 
   /// "<place of key>: <key> <detail>".
   [[noreturn]] void refuse(std::string_view key, const std::string& detail) const;
@@ -78,13 +83,15 @@ class TomlReader {
  private:
   [[nodiscard]] std::string check_word(std::string_view key, const toml::node& node,
                                        const std::vector<std::string>& words) const;
-  [[nodiscard]] Place place_of(const toml::source_region& region) const;
+  [[nodiscard]] const toml::node* find(std::string_view key) const;
+  [[nodiscard]] SourceLocation place_of(const toml::source_region& region) const;
 
   const toml::table& table_;
   std::string file_;
   std::string title_;
   std::string operation_;
   std::vector<std::string> asked_;
+  std::vector<std::pair<std::string, std::string>> old_names_;  // New, old; of those in the table.
 };
 
 }  // namespace spillway

@@ -45,20 +45,20 @@ class Experts(RanksTest):
         rules = self.folder / "rules.toml"
         rules.write_text(RULES, encoding="utf-8")
         layout = settings("parallel", data=2, expert=2, pipeline=2)
-        wanted = self.digest(8, *EXPERTS, *layout, "--plain")
+        wanted = self.digest(8, *EXPERTS, *layout, "--baseline")
         self.assertEqual(self.digest(8, *EXPERTS, *layout, "--set", f"memory.rules={rules}"), wanted)
 
     def test_keep_their_bits_under_rules_on_tensor_expert_and_pipeline_ranks(self):
         rules = self.folder / "rules.toml"
         rules.write_text(RULES, encoding="utf-8")
         layout = settings("parallel", tensor=2, expert=2, pipeline=2, sequence_parallel="true")
-        wanted = self.digest(8, *EXPERTS, *layout, "--plain")
+        wanted = self.digest(8, *EXPERTS, *layout, "--baseline")
         self.assertEqual(self.digest(8, *EXPERTS, *layout, "--set", f"memory.rules={rules}"), wanted)
-        self.assertEqual(self.digest(4, *EXPERTS, *settings("parallel", tensor=2, expert=2, sequence_parallel="true"), "--plain"), wanted)
+        self.assertEqual(self.digest(4, *EXPERTS, *settings("parallel", tensor=2, expert=2, sequence_parallel="true"), "--baseline"), wanted)
 
     def test_give_the_same_digest_on_every_layout_of_stages(self):
         for model in (["--set", "model.kind=gpt"], ["--set", "model.capacity_factor=1.25"]):
-            wanted = self.digest(1, *EXPERTS, *model, "--plain")
+            wanted = self.digest(1, *EXPERTS, *model, "--baseline")
             self.assertEqual(self.digest(2, *EXPERTS, *model, *settings("parallel", pipeline=2)), wanted)
 
     def test_write_the_losses_of_the_routers(self):
@@ -131,7 +131,7 @@ class Experts(RanksTest):
         found = {}
         for overlap in ("none", "shared", "halves"):
             words = [*EXPERTS, *layout, *settings("model", moe_overlap=overlap)]
-            found[overlap] = self.digest(2, *words, "--plain")
+            found[overlap] = self.digest(2, *words, "--baseline")
             self.assertEqual(self.digest(2, *words, "--set", f"memory.rules={rules}"), found[overlap])
         self.assertEqual(found["none"], found["shared"])
         self.assertNotEqual(found["halves"], found["shared"])

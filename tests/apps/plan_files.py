@@ -24,11 +24,10 @@ def buffer(number, layer, scope, saver, producer, call, size):
         "producer": {"name": producer, "scope": scope, "layer": layer, "call": call},
         "saves": [save(scope, saver)],
         "fixed": "none",
-        "release_order": -1,
         "first_unpack": -1,
         "last_unpack": -1,
         "value": number,
-        "let_go": -1,
+        "last_forward_use": -1,
         "recipe": {"usable": True, "reason": ""},
     }
 
@@ -56,7 +55,7 @@ def profile(layers):
                     "ordinal": 0,
                 }
             )
-            values.append({"size": (number + 1) * MIB, "call": number, "buffer": number, "lasting": False, "overwritten": False})
+            values.append({"size": (number + 1) * MIB, "call": number, "buffer": number, "persistent": False, "overwritten": False})
             buffers.append(buffer(number, layer, scope, saver, producer, number, (number + 1) * MIB))
             sites.append({"buffer": number, "dtype": "bfloat16", "sizes": [2 * MIB], "strides": [1], "offset": 0})
     chunk = {
@@ -73,7 +72,7 @@ def profile(layers):
         "buffers": buffers,
         "sites": sites,
         "unpack_order": list(reversed(range(len(buffers)))),
-        "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "other_bytes": []},
+        "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "untracked_bytes": []},
     }
     return {
         "schema": "spillway.profile/3",
@@ -105,12 +104,12 @@ def timed(made, forward_ns=1_000_000, backward_ns=2_000_000):
         "kind": [kinds.index(kind) for kind, _, _ in moments],
         "index": [index for _, index, _ in moments],
         "compute_ns": [ns for _, _, ns in moments],
-        "other_bytes": [0] * len(moments),
+        "untracked_bytes": [0] * len(moments),
     }
     for number, each in enumerate(chunk["buffers"]):
         place = count - 1 - number
-        each.update(release_order=place, first_unpack=place, last_unpack=place)
-        each["let_go"] = 3 * number + 4 if number + 1 < count else 3 * count
+        each.update(first_unpack=place, last_unpack=place)
+        each["last_forward_use"] = 3 * number + 4 if number + 1 < count else 3 * count
         chunk["operators"][number]["device_ns"] = forward_ns
     return made
 

@@ -41,10 +41,10 @@ def is_running(pid):
 
 class Ranks(RanksTest):
     def test_give_the_same_digest_on_every_layout_of_stages(self):
-        wanted = self.digest(1, *SMALL, "--plain")
+        wanted = self.digest(1, *SMALL, "--baseline")
         self.assertEqual(self.digest(1, *SMALL), wanted)
         self.assertEqual(self.digest(2, *SMALL, *parallel(pipeline=2)), wanted)
-        self.assertEqual(self.digest(2, *SMALL, *parallel(pipeline=2, virtual=2), "--plain"), wanted)
+        self.assertEqual(self.digest(2, *SMALL, *parallel(pipeline=2, virtual=2), "--baseline"), wanted)
         self.assertEqual(self.digest(4, *SMALL, *parallel(pipeline=4), "--budget", "4MiB"), wanted)
         self.assertNotEqual(self.digest(1, *SMALL, "--seed", 1), wanted)
 
@@ -70,7 +70,7 @@ class Ranks(RanksTest):
         self.assertEqual([line["step"] for line in lines], [1, 2, 3, 4])
 
     def test_cut_the_model_as_told_with_the_same_bits(self):
-        wanted = self.digest(1, *SMALL, "--plain")
+        wanted = self.digest(1, *SMALL, "--baseline")
         profile = self.folder / "p.json"
         result = subprocess.run(
             [str(BIN / "spillway"), "profile", "--layers", "4", "--hidden", "64", "--tokens", "512", "--out", str(profile)],
@@ -85,7 +85,7 @@ class Ranks(RanksTest):
     def test_train_in_half_precision_with_the_same_bits(self):
         half = [*SMALL, "--set", "train.precision=fp16"]
         out = self.folder / "run"
-        wanted = self.digest(1, *half, "--plain", "--out", out)
+        wanted = self.digest(1, *half, "--baseline", "--out", out)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         self.assertFalse(all(line["skipped"] for line in lines), "no step had finite gradients")
         self.assertEqual(self.digest(2, *half, *parallel(pipeline=2)), wanted)
@@ -98,8 +98,8 @@ class Ranks(RanksTest):
         plain.write_bytes(tokens.tobytes())
         with_header.write_bytes(array.array("i", [20240520, 1, len(tokens)] + [0] * 253).tobytes() + tokens.tobytes())
         data = [*SMALL, "--set", "data.path=" + str(plain)]
-        wanted = self.digest(1, *data, "--plain")
-        self.assertNotEqual(self.digest(1, *SMALL, "--plain"), wanted)
+        wanted = self.digest(1, *data, "--baseline")
+        self.assertNotEqual(self.digest(1, *SMALL, "--baseline"), wanted)
         self.assertEqual(self.digest(2, *data, *parallel(pipeline=2)), wanted)
         self.assertEqual(self.digest(2, *data, *parallel(pipeline=2), "--set", f"data.path={with_header}"), wanted)
         result = self.train(2, *data, *parallel(pipeline=2), "--vocabulary", 100)
@@ -123,7 +123,7 @@ class Ranks(RanksTest):
     def test_save_and_end_when_told_to(self):
         saved = ["--set", f"train.checkpoint={self.folder / 'saved'}"]
         process = subprocess.Popen(
-            command(1, *SMALL, *saved, "--set", "train.steps=100000", "--plain"),
+            command(1, *SMALL, *saved, "--set", "train.steps=100000", "--baseline"),
             env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
         first = process.stderr.readline()  # However long it takes until it trains.
         self.assertIn("step 1/", first)
@@ -164,7 +164,7 @@ class Ranks(RanksTest):
 
     def test_end_if_one_of_them_is_killed(self):
         process = subprocess.Popen(
-            command(2, *SMALL, *parallel(pipeline=2), "--set", "train.steps=100000", "--plain"),
+            command(2, *SMALL, *parallel(pipeline=2), "--set", "train.steps=100000", "--baseline"),
             env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
         deadline = time.monotonic() + 60
         ranks = []

@@ -26,7 +26,7 @@ class ShardedRanks(RanksTest):
 
     def test_recompute_from_parts_with_the_same_bits(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.digest(4, *words, "--plain")
+        wanted = self.digest(4, *words, "--baseline")
         recompute = parallel(recompute_interval=1, recompute_partition="true")
         peaks = {}
         for name, more in {"whole": [], "kept": recompute, "offloaded": [*recompute, *parallel(recompute_offload="true")]}.items():
@@ -51,7 +51,7 @@ class ShardedRanks(RanksTest):
 
     def test_share_whatever_rules_say_and_is_equal(self):
         words = [*WORDS, *parallel(tensor=2, data=2)]
-        wanted = self.digest(4, *words, "--plain")
+        wanted = self.digest(4, *words, "--baseline")
         out = self.folder / "run"
         self.assertEqual(self.digest(4, *words, *self.rules(SHARED), "--out", out), wanted)
         for report in self.reports(out, 4):
@@ -64,7 +64,7 @@ class ShardedRanks(RanksTest):
 
     def test_plan_together_within_a_budget(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.digest(4, *words, "--plain")
+        wanted = self.digest(4, *words, "--baseline")
         out = self.folder / "run"
         rules = self.rules("[limits]\nshard = true\n")
         self.assertEqual(self.digest(4, *words, *rules, "--budget", "60%", "--out", out), wanted)

@@ -33,7 +33,7 @@ class TensorRanks(RanksTest):
         words = [*SMALL, "--set", "model.kind=gpt", "--set", "model.tied=true", "--dropout", "0.1",
                  "--set", "train.precision=fp16", "--set", "train.micro_batches=2",
                  *parallel(data=2, tensor=2, pipeline=2, sequence_parallel="true")]  # fmt: skip
-        wanted = self.digest(8, *words, "--plain")
+        wanted = self.digest(8, *words, "--baseline")
         self.assertEqual(self.digest(8, *words, *self.rules(RECOMPUTE)), wanted)
         out = self.folder / "run"
         self.assertEqual(self.digest(8, *words, "--budget", "80%", "--out", out), wanted)
@@ -44,7 +44,7 @@ class TensorRanks(RanksTest):
     def test_learn_what_one_rank_learns_and_go_on_under_any_layout(self):
         constant = ["--set", "optimizer.schedule=constant", "--set", "train.steps=4"]
         one = self.folder / "one"
-        wanted = self.ok(1, *SMALL, *constant, "--plain", "--out", one)
+        wanted = self.ok(1, *SMALL, *constant, "--baseline", "--out", one)
         for sequence in ("false", "true"):
             saved = ["--set", f"train.checkpoint={self.folder / sequence}", "--set", "train.resume=latest"]
             layout = parallel(tensor=2, sequence_parallel=sequence)
@@ -67,7 +67,7 @@ class TensorRanks(RanksTest):
 
     def test_repeat_collectives_in_one_order_or_not_at_all(self):
         words = [*SMALL, "--dropout", "0.1", *parallel(tensor=2, sequence_parallel="true")]
-        wanted = self.digest(2, *words, "--plain")
+        wanted = self.digest(2, *words, "--baseline")
         rules = self.rules("[limits]\nrecompute_collectives = true\n" + RECOMPUTE)
         self.assertEqual(self.digest(2, *words, *rules), wanted)
         result = self.train(2, *words, *rules, "--budget", "80%")

@@ -14,7 +14,7 @@ def with_timeline(document):
     moments = []
     for call in range(len(chunk["operators"])):
         moments += [("call begins", call, 0), ("save", call, 1_000_000), ("call ends", call, 0)]
-        chunk["buffers"][call]["let_go"] = len(moments) - 1
+        chunk["buffers"][call]["last_forward_use"] = len(moments) - 1
     moments.append(("backward begins", -1, 0))
     for place, buffer in enumerate(chunk["unpack_order"]):
         chunk["buffers"][buffer]["first_unpack"] = chunk["buffers"][buffer]["last_unpack"] = place
@@ -26,7 +26,7 @@ def with_timeline(document):
         "kind": [kinds.index(kind) for kind, _, _ in moments],
         "index": [index for _, index, _ in moments],
         "compute_ns": [ns for _, _, ns in moments],
-        "other_bytes": [MIB for _ in moments],
+        "untracked_bytes": [MIB for _ in moments],
     }
     return document
 
@@ -35,7 +35,7 @@ class Trace(OnFiles):
     def setUp(self):
         super().setUp()
         self.profile = self.write("p.json", json.dumps(with_timeline(profile(4))))
-        self.rules = self.write("r.toml", '[limits]\nin_flight = "2 MiB"\n[[rule]]\naction = "offload"\n')
+        self.rules = self.write("r.toml", '[limits]\noffload_window = "2 MiB"\n[[rule]]\naction = "offload"\n')
         self.plan = str(self.folder / "plan.json")
         self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.plan)
         self.out = self.folder / "trace.json"

@@ -20,7 +20,7 @@ def tiny(**changes):
 
 
 TINY = tiny()
-RULES = '[[rule]]\nlayers = "0..1"\naction = "offload"\n[limits]\nin_flight = "64 KiB"\nahead = "64 KiB"\nmin_size = "4 KiB"\n'
+RULES = '[[rule]]\nlayers = "0..1"\naction = "offload"\n[limits]\noffload_window = "64 KiB"\nprefetch_window = "64 KiB"\nmin_size = "4 KiB"\n'
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -248,7 +248,7 @@ class WithoutTorch(InAFolder):
 class Help(unittest.TestCase):
     def test_names_options_with_their_defaults(self):
         text = run("spillway", "train", "--help").stdout
-        for word in ("--compare", "--layers N:POSITIVE", "--set KEY=VALUE", "--digest", "--plain", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE",
+        for word in ("--compare", "--layers N:POSITIVE", "--set KEY=VALUE", "--digest", "--baseline", "--rules FILE", "--plan FILE", "--budget SIZE", "--out FOLDER", "--steps N:POSITIVE",
                      "--verify-every N:POSITIVE", "--trace FILE"):
             self.assertIn(word, text)
 

@@ -160,17 +160,17 @@ TEST_F(SlabTest, BacksAndRegistersOnlyWhatIsUsedAndAskedFor) {
   testing::CountingDevice device(device_);
   Slab slab(device, {.capacity = 64_MiB, .chunk = 4_MiB});
   slab.wait_until_prepared();
-  EXPECT_EQ(slab.usage().backed, 0_B);
+  EXPECT_EQ(slab.usage().pinned, 0_B);
   slab.prepare(5_MiB);
   slab.wait_until_prepared();
-  EXPECT_EQ(slab.usage().backed, 8_MiB);
+  EXPECT_EQ(slab.usage().pinned, 8_MiB);
   EXPECT_EQ(device.calls().registrations, 2U);
   const auto lease = slab.allocate(1_MiB);
   EXPECT_EQ(slab.usage().warm_up_waits, 0U);
   const auto large = slab.allocate(20_MiB);
   EXPECT_EQ(slab.usage().warm_up_waits, 1U);
   slab.wait_until_prepared();
-  EXPECT_EQ(slab.usage().backed, 24_MiB);  // 21 MiB in use and half a chunk ahead.
+  EXPECT_EQ(slab.usage().pinned, 24_MiB);  // 21 MiB in use and half a chunk ahead.
 }
 
 TEST_F(SlabTest, ANeverBlockedCallerGetsItsAddressesWithoutARegistrationOfItsOwn) {
@@ -219,7 +219,7 @@ TEST_F(SlabTest, AMachineThatCannotLockMemorySaysSoAndWhatWasLockedStaysUsable) 
                                "[register] the pages cannot be locked, as the test wants it; "));
   EXPECT_THAT(text, HasSubstr("lower the host limit"));
   EXPECT_EQ(slab.usage().capacity, 4_MiB);
-  EXPECT_EQ(slab.usage().backed, 4_MiB);
+  EXPECT_EQ(slab.usage().pinned, 4_MiB);
   auto lease = slab.allocate(4_MiB);
   ASSERT_TRUE(lease);
   std::memset(lease->data(), 1, lease->size().count());
@@ -273,7 +273,7 @@ TEST_F(SlabTest, TouchesAChunkWhileTheOneBeforeItIsRegistered) {
   Slab slab(device, {.capacity = 8_MiB, .chunk = 2_MiB, .prepare = 8_MiB});
   slab.wait_until_prepared();
   EXPECT_TRUE(device.seen());
-  EXPECT_EQ(slab.usage().backed, 8_MiB);
+  EXPECT_EQ(slab.usage().pinned, 8_MiB);
   EXPECT_EQ(slab.problem(), "");
 }
 

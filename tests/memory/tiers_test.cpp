@@ -8,11 +8,14 @@
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/limited_tier.hpp"
-#include "spillway/memory/tracing_tier.hpp"
 #include "support/error_text.hpp"
+#include "support/tracing_tier.hpp"
 
 namespace spillway {
 namespace {
+
+using testing::TierEvent;
+using testing::TracingTier;
 
 using namespace spillway::literals;
 using testing::error_text;

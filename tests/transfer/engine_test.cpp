@@ -13,15 +13,18 @@
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/slab.hpp"
-#include "spillway/memory/tracing_tier.hpp"
 #include "spillway/transfer/windows.hpp"
 #include "support/counting_device.hpp"
 #include "support/error_text.hpp"
 #include "support/gate.hpp"
 #include "support/manual_clock.hpp"
+#include "support/tracing_tier.hpp"
 
 namespace spillway {
 namespace {
+
+using testing::TierEvent;
+using testing::TracingTier;
 
 using namespace spillway::literals;
 using testing::EngineTest;

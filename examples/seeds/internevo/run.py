@@ -24,7 +24,7 @@ TWO_CHUNKS = ["--set", "parallel.pipeline=2", "--set", "parallel.virtual=2"]
 
 def rows():
     def words(name):
-        return ["--plain"] if name == "baseline" else ["--rules", str(HERE / "rules" / f"{RULES[name]}.toml")]
+        return ["--baseline"] if name == "baseline" else ["--rules", str(HERE / "rules" / f"{RULES[name]}.toml")]
 
     one = [seeds.Row(name, words(name)) for name in CURVES + OTHERS]
     # A chunk of the interleaved pipeline has 8 layers; 10 of them cannot be offloaded.

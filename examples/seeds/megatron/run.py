@@ -27,7 +27,7 @@ def rules(out, name, modules, slowdown):
 
 def rows(out, slowdown):
     out.mkdir(parents=True, exist_ok=True)
-    made = [seeds.Row("baseline", ["--plain", *LAYOUT], RANKS)]
+    made = [seeds.Row("baseline", ["--baseline", *LAYOUT], RANKS)]
     for module in MODULES:
         made.append(seeds.Row(module, [*rules(out, module, [module], slowdown), *LAYOUT], RANKS))
     made.append(seeds.Row("all", [*rules(out, "all", MODULES, slowdown), *LAYOUT], RANKS))

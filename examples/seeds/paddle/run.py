@@ -15,7 +15,7 @@ RECOMPUTE = ["--set", "parallel.recompute_interval=1"]
 OFFLOAD = ["--set", "parallel.recompute_offload=true"]
 PARTITION = ["--set", "parallel.recompute_partition=true"]
 ROWS = {
-    "none": ["--plain"],
+    "none": ["--baseline"],
     "recompute": RECOMPUTE,
     "recompute + offload": RECOMPUTE + OFFLOAD,
     "recompute + partition": RECOMPUTE + PARTITION,

@@ -17,21 +17,21 @@ namespace spillway::mpi {
 namespace {
 
 /// What a rank asks for, short enough for one message.
-struct Wish {
+struct Request {
   std::uint64_t digest = 0;
   std::array<char, 56> name{};
 };
 
-Wish wish_for(const std::string& name, const std::vector<std::vector<int>>& partition) {
+Request request_for(const std::string& name, const std::vector<std::vector<int>>& partition) {
   std::string text = name;
   for (const auto& list : partition) {
     text += '|';
     for (const int rank : list) text += std::to_string(rank) + ' ';
   }
-  Wish wish;
-  wish.digest = std::hash<std::string>()(text);
-  name.copy(wish.name.data(), wish.name.size() - 1);
-  return wish;
+  Request request;
+  request.digest = std::hash<std::string>()(text);
+  name.copy(request.name.data(), request.name.size() - 1);
+  return request;
 }
 
 }  // namespace
@@ -127,18 +127,18 @@ void Job::check_agreement(const std::string& name, const std::vector<std::vector
   // Always the same tag: who made a group before has had the answers of all.
   const auto operation =
       std::make_shared<Operation>(everyone_, "group " + name, 0, std::vector<at::Tensor>{});
-  const auto wishes = std::make_shared<std::vector<Wish>>(static_cast<std::size_t>(size()));
-  Wish& mine = (*wishes)[static_cast<std::size_t>(rank())];
-  mine = wish_for(name, partition);
+  const auto requests = std::make_shared<std::vector<Request>>(static_cast<std::size_t>(size()));
+  Request& mine = (*requests)[static_cast<std::size_t>(rank())];
+  mine = request_for(name, partition);
   everyone_->for_each_other([&](int peer) {
-    operation->receive(&(*wishes)[static_cast<std::size_t>(peer)], sizeof(Wish), peer);
-    operation->send(&mine, sizeof(Wish), peer);
+    operation->receive(&(*requests)[static_cast<std::size_t>(peer)], sizeof(Request), peer);
+    operation->send(&mine, sizeof(Request), peer);
   });
-  operation->then([wishes](Operation& /*self*/) {});  // Held as long as messages are under way.
+  operation->then([requests](Operation& /*self*/) {});  // Held as long as messages are under way.
   engine_->start(operation);
   engine_->wait(*operation, {});
   everyone_->for_each_other([&](int peer) {
-    const Wish& other = (*wishes)[static_cast<std::size_t>(peer)];
+    const Request& other = (*requests)[static_cast<std::size_t>(peer)];
     if (other.digest == mine.digest) return;
     throw CommunicationError("group " + name, "rank " + std::to_string(peer) +
                                                   " asked for the group " + other.name.data() +

@@ -129,17 +129,17 @@ void check_address(const NcclAddress& address) {
 }
 
 /// A machine's name and a port, as every rank sends it.
-struct Place {
+struct SourceLocation {
   std::array<char, 252> host{};
   std::int32_t port = 0;
 };
 
 /// The places of all ranks of `world`, by rank.
-std::vector<Place> exchange(const Group& everyone, const Place& mine) {
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(Place))}, at::kByte);
+std::vector<SourceLocation> exchange(const Group& everyone, const SourceLocation& mine) {
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(SourceLocation))}, at::kByte);
   std::memcpy(bytes.data_ptr(), &mine, sizeof mine);
   const at::Tensor all = everyone.all_gather(bytes);
-  std::vector<Place> places(static_cast<std::size_t>(everyone.size()));
+  std::vector<SourceLocation> places(static_cast<std::size_t>(everyone.size()));
   std::memcpy(static_cast<void*>(places.data()), all.data_ptr(), all.nbytes());
   return places;
 }
@@ -150,16 +150,17 @@ void meet(World& start, const WorldOptions& options, NcclAddress& address,
   const Group everyone = start.everyone();
   address.rank = start.rank();
   address.size = start.size();
-  Place here;
+  SourceLocation here;
   ::gethostname(here.host.data(), here.host.size() - 1);
-  std::vector<Place> places = exchange(everyone, here);
+  std::vector<SourceLocation> places = exchange(everyone, here);
   for (int rank = 0; rank < address.rank; ++rank) {
     if (places[static_cast<std::size_t>(rank)].host == here.host) ++address.local_rank;
   }
   check_address(address);
   // A machine does not always find itself by its name.
-  const bool one_machine = std::all_of(places.begin(), places.end(),
-                                       [&](const Place& each) { return each.host == here.host; });
+  const bool one_machine =
+      std::all_of(places.begin(), places.end(),
+                  [&](const SourceLocation& each) { return each.host == here.host; });
   address.host = one_machine ? "localhost" : places[0].host.data();
   if (address.rank == 0) {
     // Port 0: the system chooses one that is free.

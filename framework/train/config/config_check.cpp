@@ -15,7 +15,8 @@ std::string text(std::int64_t number) { return std::to_string(number); }
 
 class Check {
  public:
-  Check(const TrainConfig& config, const ConfigPlaces& places) : config_(config), places_(places) {}
+  Check(const TrainConfig& config, const ConfigLocations& places)
+      : config_(config), places_(places) {}
 
   void model() const {
     const ModelConfig& model = config_.model;
@@ -193,12 +194,12 @@ class Check {
   }
 
   const TrainConfig& config_;
-  const ConfigPlaces& places_;
+  const ConfigLocations& places_;
 };
 
 }  // namespace
 
-void check_together(const TrainConfig& config, const ConfigPlaces& places) {
+void check_together(const TrainConfig& config, const ConfigLocations& places) {
   const Check check(config, places);
   check.model();
   check.data();

@@ -4,16 +4,16 @@
 #include <map>
 #include <string>
 
-#include "spillway/core/place.hpp"
+#include "spillway/core/source_location.hpp"
 #include "train/config/config.hpp"
 
 namespace spillway::app {
 
 /// Where a key got its value, by path ("model.heads"); keys with their default are not there.
-using ConfigPlaces = std::map<std::string, Place>;
+using ConfigLocations = std::map<std::string, SourceLocation>;
 
 /// Errors: ConfigError that names the place of the first of the keys that has one, and does the
 /// arithmetic.
-void check_together(const TrainConfig& config, const ConfigPlaces& places);
+void check_together(const TrainConfig& config, const ConfigLocations& places);
 
 }  // namespace spillway::app

@@ -103,7 +103,7 @@ class ConfigReader {
   }
 
   TrainConfig config_;
-  ConfigPlaces places_;
+  ConfigLocations places_;
 };
 
 [[noreturn]] void refuse_override(const std::string& text, const std::string& why) {

@@ -100,7 +100,7 @@ const std::vector<CommandOption>& train_options() {
        {}},
       flag("--compare",
            "Train without Spillway first, and compare losses and gradients bit for bit"),
-      flag("--plain", "Train without Spillway"),
+      flag("--baseline", "Train without Spillway"),
       flag("--digest", "Print a hash of the final parameters and one of all losses"),
       {"--verify-every",
        "N",
@@ -128,8 +128,8 @@ void apply(TrainOptions& options, const CommandOption& option, const std::string
   if (!option.keys.empty()) return apply(options.config, option, value);
   if (option.name == "--compare") {
     options.compare = true;
-  } else if (option.name == "--plain") {
-    options.plain = true;
+  } else if (option.name == "--baseline") {
+    options.baseline = true;
   } else if (option.name == "--digest") {
     options.digest = true;
   } else if (option.name == "--verify-every") {

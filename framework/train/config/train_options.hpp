@@ -20,7 +20,7 @@ struct ConfigChoice {
 struct TrainOptions {
   ConfigChoice config;
   bool compare = false;
-  bool plain = false;  ///< Without a session.
+  bool baseline = false;  ///< Without a session.
   bool digest = false;
   int verify_every = 0;  ///< 0: only what the session verifies by itself.
   std::string trace;     ///< Where what the last step did goes; empty: it is not traced.

@@ -25,7 +25,7 @@ std::vector<NamedTensor> TensorRanks::wholes(const std::vector<NamedTensor>& ten
     const Shard* shard = shard_of(each.name, each.tensor);
     wholes.push_back({each.name, shard == nullptr
                                      ? each.tensor
-                                     : gather_whole(group_, each.tensor, *shard).cpu()});
+                                     : gather_buffer(group_, each.tensor, *shard).cpu()});
   }
   return wholes;
 }

@@ -86,7 +86,7 @@ std::string budget_line(const TrainFigures& figures, const Predicted& planned) {
 }
 
 /// Of a run without a session.
-std::string plain_text(const TrainFigures& figures) {
+std::string baseline_text(const TrainFigures& figures) {
   const auto time = median_time(figures.with, figures.warm_up);
   TextTable table({{"", TextTable::Align::kLeft}, {"", TextTable::Align::kRight}});
   table.add({"peak of a step", to_string(step_peak(figures.with, figures.warm_up))});
@@ -166,7 +166,7 @@ std::optional<double> reached_reduction(const TrainFigures& figures) {
 }
 
 std::string to_text(const TrainFigures& figures) {
-  if (!figures.managed) return plain_text(figures);
+  if (!figures.managed) return baseline_text(figures);
   const SessionReport& report = figures.report;
   FiguresTable table(figures);
   table.add_memory();
@@ -176,7 +176,7 @@ std::string to_text(const TrainFigures& figures) {
   table.add("moved out, back in a step", "",
             to_string(report.bytes_out) + ", " + to_string(report.bytes_back));
   table.add("recomputed in a step", "",
-            to_string(report.bytes_remade) + " by " + std::to_string(report.repeated_calls) +
+            to_string(report.bytes_recomputed) + " by " + std::to_string(report.repeated_calls) +
                 " operators");
   table.add("steps that recorded", "", std::to_string(report.recorded_steps));
   table.add("fallbacks", "", fallbacks_of(report));

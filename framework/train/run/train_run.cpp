@@ -60,7 +60,7 @@ class TrainCommand {
   int run() {
     // Before anything trains: files that are wrong are said at once.
     LoopOptions loop;
-    if (!options_.plain) {
+    if (!options_.baseline) {
       SessionOptions given = session_options(config_, device_, world_.rank());
       loop.repeats_collectives =
           given.rules.recompute_collectives || (given.plan && given.plan->recompute_collectives);

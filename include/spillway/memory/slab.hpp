@@ -43,7 +43,7 @@ struct SlabUsage {
   Bytes used;             ///< In leases now.
   Bytes peak;             ///< The most ever in leases at once.
   Bytes footprint;        ///< How far the addresses ever reached; peak plus fragmentation.
-  Bytes backed;           ///< Backed by registered memory.
+  Bytes pinned;           ///< Backed by registered memory.
   std::size_t holes = 0;  ///< Free parts between leases.
   std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be made ready.
   Nanoseconds backing_time{};       ///< Time the background thread spent on making chunks ready.
@@ -88,7 +88,7 @@ class Slab final : public LeaseHome {
   /// Touches what is not touched yet of [from, to) and registers it; meanwhile up to `next` is
   /// touched.
   void make_ready(Bytes from, Bytes to, Bytes next);
-  [[nodiscard]] bool wait_until_backed(std::unique_lock<std::mutex>& lock, Bytes end);
+  [[nodiscard]] bool wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end);
 
   Device* device_;
   SlabOptions options_;
@@ -96,11 +96,11 @@ class Slab final : public LeaseHome {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;  // For the background thread: more to back, or stop.
-  std::condition_variable backed_changed_;
+  std::condition_variable pinned_changed_;
   OffsetAllocator allocator_;
   Bytes peak_;
   Bytes wanted_;
-  Bytes backed_;
+  Bytes pinned_;
   std::uint64_t warm_up_waits_ = 0;
   Nanoseconds backing_time_{};
   std::exception_ptr failure_;

@@ -1,4 +1,4 @@
-/// A place for bytes that left the device. Tiers compose: LimitedTier, CountingTier and TracingTier
+/// A place for bytes that left the device. Tiers compose: LimitedTier and CountingTier
 /// wrap any tier and are tiers themselves.
 ///
 /// Threads: all calls may come from any thread. Lifetime: a tier outlives its leases; a wrapper

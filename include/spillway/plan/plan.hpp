@@ -16,14 +16,14 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/3";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/4";
 
 /// What is not given is left to whoever carries the plan out.
 struct Limits {
-  std::optional<Bytes> host;       ///< The most host memory for offloaded buffers.
-  std::optional<Bytes> in_flight;  ///< Copied out but not yet released on the device.
-  std::optional<Bytes> ahead;      ///< Reloaded but not yet used by backward.
-  std::optional<Bytes> min_size;   ///< Smaller buffers are kept.
+  std::optional<Bytes> host;             ///< The most host memory for offloaded buffers.
+  std::optional<Bytes> offload_window;   ///< Copied out but not yet released on the device.
+  std::optional<Bytes> prefetch_window;  ///< Reloaded but not yet used by backward.
+  std::optional<Bytes> min_size;         ///< Smaller buffers are kept.
   /// Without windows that are given: the share of a step that waits for copies may add for less
   /// memory. See set_windows().
   std::optional<double> slowdown;
@@ -37,7 +37,7 @@ struct Decision {
   Bytes bytes;  ///< As recorded; later steps may differ.
   Action action;
   /// What to do if the action turns out not to be possible for this buffer: not kRecompute.
-  ActionKind second = ActionKind::kKeep;
+  ActionKind fallback = ActionKind::kKeep;
   /// `rule 2 (memory.toml:14)`, `nothing matched: keep`, `fixed: parameter`.
   std::string reason;
   FixedReason fixed = FixedReason::kNone;  ///< As in the profile.
@@ -101,10 +101,10 @@ struct ChunkPlan {
   std::vector<int> need_order;
   /// By site: the most bytes of managed buffers and anchors, of all passes together, that may be on
   /// the device once it was saved: above that the oldest offloaded ones are released. Empty: the
-  /// window limits.in_flight decides.
+  /// window limits.offload_window decides.
   std::vector<Bytes> forward_allowance;
   /// By place in the order of unpacks: up to how many such bytes reloads may run ahead from there.
-  /// Empty: the window limits.ahead decides.
+  /// Empty: the window limits.prefetch_window decides.
   std::vector<Bytes> backward_allowance;
 
   bool operator==(const ChunkPlan&) const = default;
@@ -116,8 +116,8 @@ struct Plan {
   /// Besides allowances: the most bytes of offloaded buffers that may wait on the device to be
   /// released, and the most that may be reloaded ahead. What stands there for longer than its copy
   /// takes makes others be allocated around it, and leaves holes. Empty: allowances alone decide.
-  std::optional<Bytes> most_leaving;
-  std::optional<Bytes> most_ahead;
+  std::optional<Bytes> max_pending_release;
+  std::optional<Bytes> max_prefetch;
   /// What the planner was asked to stay within: bytes of a step above what is allocated before it.
   std::optional<Bytes> budget;
   std::optional<std::int64_t> predicted_step_ns;

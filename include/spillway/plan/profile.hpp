@@ -19,7 +19,7 @@
 namespace spillway {
 
 /// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
-inline constexpr std::string_view kProfileSchema = "spillway.profile/3";
+inline constexpr std::string_view kProfileSchema = "spillway.profile/4";
 
 /// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
 inline constexpr std::string_view kCollective = "a collective";
@@ -38,20 +38,20 @@ enum class FixedReason {
   kNone,
   kParameter,
   kRegisteredBuffer,
-  kHeldByCaller,
+  kCallerOwned,
   kChangedLater,
   kOtherDevice,
   kUnsupportedLayout,
   kSmall,
 };
 
-/// "none", "parameter", "registered buffer", "held by the caller", "changed later", "other device",
+/// "none", "parameter", "registered buffer", "caller-owned", "changed later", "other device",
 /// "unsupported layout", "small".
 [[nodiscard]] std::string_view to_string(FixedReason reason);
 
 /// Whether the storage of a buffer with this reason counts as one of the step: so do all but those
 /// that were there before it (parameters, registered buffers) and those that are elsewhere. What
-/// counts is not in Moment::other_bytes from the moment the buffer is made (its call's end, or its
+/// counts is not in Moment::untracked_bytes from the moment the buffer is made (its call's end, or its
 /// save, whichever comes first) until its drop.
 [[nodiscard]] bool is_step_memory(FixedReason reason);
 
@@ -83,7 +83,7 @@ struct ValueProfile {
   int call = -1;             ///< The call that made it; -1: it came from outside of the pass.
   int buffer = -1;           ///< The saved buffer that holds it; -1: autograd did not save it.
   bool overwritten = false;  ///< A later call changed its storage in place.
-  bool lasting =
+  bool persistent =
       false;  ///< From outside, and still there when backward runs: a parameter, a batch.
 
   bool operator==(const ValueProfile&) const = default;
@@ -125,13 +125,12 @@ struct BufferProfile {
   Producer producer;
   std::vector<Save> saves;  ///< In order, at least one; the first is that of `position`.
   FixedReason fixed = FixedReason::kNone;
-  int release_order = -1;  ///< Its number among the releases; -1: never released in this pass.
-  int first_unpack = -1;   ///< Its first and last place in `unpack_order`; -1: never unpacked.
+  int first_unpack = -1;  ///< Its first and last place in `unpack_order`; -1: never unpacked.
   int last_unpack = -1;
   int value = -1;  ///< What it holds; -1 if unknown.
   /// The first moment at which only autograd still held it: earlier nothing is won by moving it.
   /// -1: the model held it as long as autograd did, or it is never moved.
-  int let_go = -1;
+  int last_forward_use = -1;
   RecipeProfile recipe;
 
   bool operator==(const BufferProfile&) const = default;
@@ -174,7 +173,7 @@ struct Moment {
   /// that nobody saved, workspaces, gradients. Without what other passes had left or in flight when
   /// the pass's forward, or its backward, began. May be negative, where something from before was
   /// saved or freed. 0 where the device counts nothing.
-  std::int64_t other_bytes = 0;
+  std::int64_t untracked_bytes = 0;
 
   bool operator==(const Moment&) const = default;
 };
@@ -192,9 +191,9 @@ struct ChunkProfile {
   int calls_before_first_save = 0;
   std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
   std::vector<Moment> timeline;   ///< In order; empty in profiles without times.
-  /// By moment: Moment::other_bytes of a pass that comes later in its step and adds to gradients
+  /// By moment: Moment::untracked_bytes of a pass that comes later in its step and adds to gradients
   /// that are there already, which are not counted. Not there: nobody recorded such a pass.
-  std::optional<std::vector<std::int64_t>> later_bytes;
+  std::optional<std::vector<std::int64_t>> later_untracked_bytes;
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
   Bytes theoretical_peak;  ///< Of saved buffers, if everything were kept.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
-#include "spillway/core/place.hpp"
+#include "spillway/core/source_location.hpp"
 #include "spillway/plan/action.hpp"
 #include "spillway/plan/frameworks.hpp"
 #include "spillway/plan/layer_set.hpp"
@@ -44,13 +44,13 @@ struct Rule {
   std::optional<std::uint64_t> min_elements;  ///< Of the largest tensor saved of it.
 
   Action action;
-  ActionKind second = ActionKind::kKeep;  ///< Not kRecompute.
+  ActionKind fallback = ActionKind::kKeep;  ///< Not kRecompute.
   /// Of the matching bytes of a chunk, in order of production, these first ones and what lies
   /// beyond the fraction are left to the rules below.
   Bytes skip;
   double fraction = 1;
 
-  Place place;
+  SourceLocation place;
 
   bool operator==(const Rule&) const = default;
 };
@@ -58,9 +58,9 @@ struct Rule {
 struct Rules {
   std::vector<Rule> rules;
   Limits limits;
-  /// Instead of limits.in_flight: so many times the bytes that the offloaded modules of one layer
+  /// Instead of limits.offload_window: so many times the bytes that the offloaded modules of one layer
   /// have. 0: every offload is waited for.
-  std::optional<int> in_flight_modules;
+  std::optional<int> offload_window_modules;
   /// What collectives make may be recomputed; all ranks must have the same rules then.
   bool recompute_collectives = false;
   /// The planner may shard what is equal on all ranks of the session's shard group.

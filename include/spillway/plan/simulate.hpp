@@ -76,7 +76,7 @@ struct MemoryPoint {
 };
 
 /// Where the most was allocated.
-struct PeakPlace {
+struct PeakLocation {
   PassStep pass;
   int moment = -1;    ///< In the chunk's timeline.
   std::string scope;  ///< Of the operator, or of the saved buffer that backward wanted.
@@ -89,7 +89,7 @@ struct Simulation {
   std::int64_t slowed_ns = 0;  ///< The part by which operators took longer beside copies.
   SimulatedWaits waits;
   Bytes peak;
-  PeakPlace peak_place;
+  PeakLocation peak_location;
   Bytes host_peak;
   Bytes bytes_out;
   Bytes bytes_back;

@@ -6,7 +6,7 @@
 namespace spillway {
 
 /// The tensor in host memory, once the current stream has made it: blocks until then. In a step of
-/// a session the time is nobody's computing (aside()), and no call is noted.
+/// a session the time is nobody's computing (untimed_wait()), and no call is noted.
 ///
 /// On CUDA a kernel writes it. A copy, however small, would stand in the queue of the device's copy
 /// engine behind all that sessions offload, and the model would wait with it for milliseconds.

@@ -88,10 +88,10 @@ struct SessionOptions {
   /// Without windows from anybody plans by rules get allowances: the least memory that costs no
   /// time, found from the record and, once, from a timed step; a gibibyte each where there are
   /// none.
-  std::optional<Bytes> in_flight;
-  std::optional<Bytes> ahead;
+  std::optional<Bytes> offload_window;
+  std::optional<Bytes> prefetch_window;
   /// The most that is held of values which replays made on the way and others will read.
-  Bytes remade{1ULL << 30U};
+  Bytes recompute_cache{1ULL << 30U};
   /// Repeat elementwise operators that follow each other as one kernel, on CUDA, where its results
   /// are proved to have the bits of the operators one by one; else they are repeated one by one.
   bool fuse_replays = true;

@@ -62,7 +62,7 @@ struct BudgetReport {
   Bytes measured_peak;           ///< that of the last step that carried the plan out. 0: none yet.
   /// Of the last step that proved it, which has what a layer remakes twice. Above the budget only
   /// if too little of the rest could leave.
-  Bytes proving_peak;
+  Bytes verification_peak;
   Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
   std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
   /// Measured steps whose peak was above the budget: with sizes that no plan has seen before.
@@ -96,11 +96,11 @@ struct SessionReport {
   std::uint64_t used_in_place = 0;  ///< Wanted by backward while still on the device.
   std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
   /// Planned to be offloaded, and not copied out because backward followed at once, as in the step
-  /// before, and sizes were the same. They were never more than the window `in_flight`.
+  /// before, and sizes were the same. They were never more than the window `offload_window`.
   ActionTotals stayed;
   std::uint64_t repeated_calls = 0;  ///< Operator calls repeated to recompute buffers,
   std::uint64_t fused_kernels = 0;   ///< some of them by so many kernels, several in each,
-  Bytes bytes_remade;                ///< and what they gave back.
+  Bytes bytes_recomputed;            ///< and what they gave back.
 
   /// Buffers that were to be recomputed and are not, because the bits differed or there was no way:
   /// scope, operator, reason.

@@ -45,12 +45,12 @@ void add_module_offload(const MegatronWords& words, const ModelShape& shape, Rul
   rule.skip = Bytes(words.delta_offload_bytes_across_pp_ranks.count() * rank / chunks);
   rules.rules.push_back(std::move(rule));
   if (words.max_inflight_offloads) {
-    if (rules.limits.in_flight) {
+    if (rules.limits.offload_window) {
       rules.notes.emplace_back(
           "[megatron] fine_grained_offloading_max_inflight_offloads says nothing here: [limits] "
-          "in_flight is given");
+          "offload_window is given");
     } else {
-      rules.in_flight_modules = words.max_inflight_offloads;
+      rules.offload_window_modules = words.max_inflight_offloads;
     }
   }
   if (words.activation_offload_fraction < 1) {

@@ -26,7 +26,7 @@ ModelShape shape_of(int layers) {
   return {{{0, layers - 1}}, 0};
 }
 
-void require_layers(const ModelShape& shape, const Place& place, const std::string& key) {
+void require_layers(const ModelShape& shape, const SourceLocation& place, const std::string& key) {
   if (!shape.chunks.empty()) return;
   throw ConfigError("rules", to_string(place) + ": " + key +
                                  " counts layers, but no repeated layers were found in the model; "
@@ -46,7 +46,7 @@ std::optional<LayerSet> layers_of_chunks(const ModelShape& shape, int first, int
   return set;
 }
 
-Rule named_rule(std::string name, const Place& place, ActionKind action) {
+Rule named_rule(std::string name, const SourceLocation& place, ActionKind action) {
   Rule rule;
   rule.name = std::move(name);
   rule.place = place;

@@ -64,15 +64,16 @@ void read_action(TomlReader& table, Rule& rule) {
                                    ": [[rule]] has no action; write action = \"keep\", \"offload\" "
                                    "or \"recompute\"");
   }
+  table.accept_old_name("fallback", "second");
   rule.action.kind = *action_kind(*table.word("action", action_words()));
-  if (const auto word = table.word("second", action_words())) rule.second = *action_kind(*word);
-  if (rule.second == ActionKind::kRecompute) {
-    table.refuse_value("second",
+  if (const auto word = table.word("fallback", action_words())) rule.fallback = *action_kind(*word);
+  if (rule.fallback == ActionKind::kRecompute) {
+    table.refuse_value("fallback",
                        "when the action proves impossible it is too late to record what "
                        "recomputing needs; write \"keep\" or \"offload\"");
   }
-  if (table.has("second") && rule.second == rule.action.kind) {
-    table.refuse_value("second",
+  if (table.has("fallback") && rule.fallback == rule.action.kind) {
+    table.refuse_value("fallback",
                        "it is what to do when the action is not possible, so it must differ");
   }
   rule.action.shard = table.flag("shard").value_or(false);
@@ -99,27 +100,31 @@ Rule read_rule(TomlReader table) {
 }
 
 void read_limits(TomlReader table, Rules& rules) {
+  table.accept_old_name("offload_window", "in_flight");
+  table.accept_old_name("offload_window_modules", "in_flight_modules");
+  table.accept_old_name("prefetch_window", "ahead");
   rules.limits.host = table.size("host");
-  rules.limits.in_flight = table.size("in_flight");
-  rules.limits.ahead = table.size("ahead");
+  rules.limits.offload_window = table.size("offload_window");
+  rules.limits.prefetch_window = table.size("prefetch_window");
   rules.limits.min_size = table.size("min_size");
   rules.limits.slowdown = table.number("slowdown", 0, 1);
-  if (const auto count = table.whole("in_flight_modules", 0, 1'000'000)) {
-    rules.in_flight_modules = static_cast<int>(*count);
+  if (const auto count = table.whole("offload_window_modules", 0, 1'000'000)) {
+    rules.offload_window_modules = static_cast<int>(*count);
   }
   rules.recompute_collectives = table.flag("recompute_collectives").value_or(false);
   rules.plan_shards = table.flag("shard").value_or(false);
   table.finish();
-  if (rules.limits.in_flight && rules.in_flight_modules) {
-    table.refuse("in_flight_modules",
-                 "says the same as in_flight in other units; give one of them");
+  if (rules.limits.offload_window && rules.offload_window_modules) {
+    table.refuse("offload_window_modules",
+                 "says the same as offload_window in other units; give one of them");
   }
-  const bool windows = rules.limits.in_flight || rules.in_flight_modules || rules.limits.ahead;
+  const bool windows =
+      rules.limits.offload_window || rules.offload_window_modules || rules.limits.prefetch_window;
   if (rules.limits.slowdown && windows) {
-    table.refuse(
-        "slowdown",
-        "is for windows that the session finds; in_flight, in_flight_modules and ahead give "
-        "them: leave those out");
+    table.refuse("slowdown",
+                 "is for windows that the session finds; offload_window, offload_window_modules "
+                 "and prefetch_window give "
+                 "them: leave those out");
   }
 }
 

@@ -67,23 +67,24 @@ void write_rule(const Rule& rule, TomlWriter& out) {
   out.value("action", in_quotes(to_string(rule.action.kind)));
   if (!rule.action.tier.empty()) out.value("tier", in_quotes(rule.action.tier));
   out.flag("shard", rule.action.shard);
-  if (rule.second != ActionKind::kKeep) out.value("second", in_quotes(to_string(rule.second)));
+  if (rule.fallback != ActionKind::kKeep)
+    out.value("fallback", in_quotes(to_string(rule.fallback)));
   if (rule.skip != Bytes(0)) out.bytes("skip", rule.skip);
   if (rule.fraction != 1) out.value("fraction", number(rule.fraction));
 }
 
 void write_limits(const Rules& rules, TomlWriter& out) {
-  if (rules.limits == Limits{} && !rules.in_flight_modules && !rules.recompute_collectives &&
+  if (rules.limits == Limits{} && !rules.offload_window_modules && !rules.recompute_collectives &&
       !rules.plan_shards) {
     return;
   }
   out.line("\n[limits]");
   out.bytes("host", rules.limits.host);
-  out.bytes("in_flight", rules.limits.in_flight);
-  if (rules.in_flight_modules) {
-    out.value("in_flight_modules", std::to_string(*rules.in_flight_modules));
+  out.bytes("offload_window", rules.limits.offload_window);
+  if (rules.offload_window_modules) {
+    out.value("offload_window_modules", std::to_string(*rules.offload_window_modules));
   }
-  out.bytes("ahead", rules.limits.ahead);
+  out.bytes("prefetch_window", rules.limits.prefetch_window);
   out.bytes("min_size", rules.limits.min_size);
   if (rules.limits.slowdown) out.value("slowdown", number(*rules.limits.slowdown));
   out.flag("recompute_collectives", rules.recompute_collectives);

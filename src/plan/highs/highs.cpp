@@ -21,13 +21,13 @@ void require(HighsInt status, const std::string& what) {
 
 }  // namespace
 
-/// A programme inside of HiGHS.
+/// A model inside of HiGHS.
 class HighsModel {
  public:
-  HighsModel(const LinearProgramme& programme, const SolveOptions& options)
-      : highs_(highs().create()), columns_(programme.columns()) {
+  HighsModel(const LinearModel& model, const SolveOptions& options)
+      : highs_(highs().create()), columns_(model.columns()) {
     set_options(options);
-    pass(programme, options.relaxed);
+    pass(model, options.relaxed);
     if (!options.start.empty()) {
       require(highs().set_solution(highs_.get(), options.start.data(), nullptr, nullptr, nullptr),
               "take a start");
@@ -70,22 +70,21 @@ class HighsModel {
             "take a limit on nodes");
   }
 
-  void pass(const LinearProgramme& programme, bool relaxed) {
-    std::vector<HighsInt> integer(programme.integer_.begin(), programme.integer_.end());
+  void pass(const LinearModel& model, bool relaxed) {
+    std::vector<HighsInt> integer(model.integer_.begin(), model.integer_.end());
     for (HighsInt& each : integer) {
       each = each != 0 && !relaxed ? kHighsVarTypeInteger : kHighsVarTypeContinuous;
       integer_ = integer_ || each == kHighsVarTypeInteger;
     }
-    std::vector<HighsInt> start(programme.row_start_.begin(), programme.row_start_.end());
-    start.push_back(static_cast<HighsInt>(programme.index_.size()));
-    require(highs().pass_mip(highs_.get(), columns_, programme.rows(),
-                             static_cast<HighsInt>(programme.index_.size()),
-                             kHighsMatrixFormatRowwise, kHighsObjSenseMinimize, 0,
-                             programme.costs_.data(), programme.lower_.data(),
-                             programme.upper_.data(), programme.row_lower_.data(),
-                             programme.row_upper_.data(), start.data(), programme.index_.data(),
-                             programme.factor_.data(), integer_ ? integer.data() : nullptr),
-            "read the programme");
+    std::vector<HighsInt> start(model.row_start_.begin(), model.row_start_.end());
+    start.push_back(static_cast<HighsInt>(model.index_.size()));
+    require(highs().pass_mip(highs_.get(), columns_, model.rows(),
+                             static_cast<HighsInt>(model.index_.size()), kHighsMatrixFormatRowwise,
+                             kHighsObjSenseMinimize, 0, model.costs_.data(), model.lower_.data(),
+                             model.upper_.data(), model.row_lower_.data(), model.row_upper_.data(),
+                             start.data(), model.index_.data(), model.factor_.data(),
+                             integer_ ? integer.data() : nullptr),
+            "read the model");
   }
 
   [[nodiscard]] SolveStatus status() const {
@@ -108,8 +107,8 @@ class HighsModel {
   bool integer_ = false;
 };
 
-Solution solve(const LinearProgramme& programme, const SolveOptions& options) {
-  return HighsModel(programme, options).run();
+Solution solve(const LinearModel& model, const SolveOptions& options) {
+  return HighsModel(model, options).run();
 }
 
 }  // namespace spillway

@@ -12,7 +12,7 @@
 namespace spillway {
 
 /// Minimise the columns' costs under bounds on columns and rows.
-class LinearProgramme {
+class LinearModel {
  public:
   static constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
@@ -27,7 +27,6 @@ class LinearProgramme {
   /// Terms of the same column add up.
   int add_row(double lower, double upper, const std::vector<Term>& terms);
 
-  void set_cost(int column, double cost) { costs_[static_cast<std::size_t>(column)] = cost; }
   void set_bounds(int column, double lower, double upper);
   void set_row_bounds(int row, double lower, double upper);
 
@@ -76,6 +75,6 @@ struct Solution {
 };
 
 /// Errors: Error if Spillway was built without HiGHS, or if HiGHS fails; the text says why.
-[[nodiscard]] Solution solve(const LinearProgramme& programme, const SolveOptions& options);
+[[nodiscard]] Solution solve(const LinearModel& programme, const SolveOptions& options);
 
 }  // namespace spillway

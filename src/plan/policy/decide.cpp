@@ -96,7 +96,7 @@ class Decider {
 
   void decide(Decision& decision, const Rule& rule, const std::string& name) {
     decision.action = rule.action;
-    decision.second = rule.second == ActionKind::kRecompute ? ActionKind::kKeep : rule.second;
+    decision.fallback = rule.fallback == ActionKind::kRecompute ? ActionKind::kKeep : rule.fallback;
     decision.reason = name;
     decided_.open[static_cast<std::size_t>(decision.buffer)] = false;
   }

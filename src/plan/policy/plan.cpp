@@ -11,8 +11,8 @@ namespace spillway {
 template <typename Fields, MaybeConst<Limits> Value>
 void describe(Fields& fields, Value& limits) {
   fields("host", limits.host);
-  fields("in_flight", limits.in_flight);
-  fields("ahead", limits.ahead);
+  fields("offload_window", limits.offload_window);
+  fields("prefetch_window", limits.prefetch_window);
   fields("min_size", limits.min_size);
   fields("slowdown", limits.slowdown);
 }
@@ -30,7 +30,7 @@ void describe(Fields& fields, Value& decision) {
   fields("position", decision.position);
   fields("bytes", decision.bytes);
   fields("action", decision.action);
-  fields("second", decision.second);
+  fields("fallback", decision.fallback);
   fields("reason", decision.reason);
   fields("fixed", decision.fixed);
 }
@@ -84,8 +84,8 @@ template <typename Fields, MaybeConst<Plan> Value>
 void describe(Fields& fields, Value& plan) {
   fields("structure", plan.structure);
   fields("limits", plan.limits);
-  fields("most_leaving", plan.most_leaving);
-  fields("most_ahead", plan.most_ahead);
+  fields("max_pending_release", plan.max_pending_release);
+  fields("max_prefetch", plan.max_prefetch);
   fields("budget", plan.budget);
   fields("predicted_step_ns", plan.predicted_step_ns);
   fields("predicted_peak", plan.predicted_peak);
@@ -177,8 +177,8 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
         chunk.decisions[i].action.kind == ActionKind::kRecompute) {
       refuse(source, JsonPath(decision, "action"), "what is recomputed cannot be sharded");
     }
-    if (chunk.decisions[i].second == ActionKind::kRecompute) {
-      refuse(source, JsonPath(decision, "second"), "keep or offload wanted, found recompute");
+    if (chunk.decisions[i].fallback == ActionKind::kRecompute) {
+      refuse(source, JsonPath(decision, "fallback"), "keep or offload wanted, found recompute");
     }
   }
   check_recompute(chunk, path, source);
@@ -213,7 +213,15 @@ std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema)
 
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
-  auto plan = read_document<Plan>(text, source, kPlanSchema);
+  const OldSchema old{"spillway.plan/3",
+                      {{"in_flight", "offload_window"},
+                       {"ahead", "prefetch_window"},
+                       {"second", "fallback"},
+                       {"most_leaving", "max_pending_release"},
+                       {"most_ahead", "max_prefetch"}},
+                      {{"held by the caller", "caller-owned"},
+                       {"fixed: held by the caller", "fixed: caller-owned"}}};
+  auto plan = read_document<Plan>(text, source, kPlanSchema, old);
   const JsonPath root;
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {

@@ -15,7 +15,7 @@ constexpr auto all_values(FixedReason) {
   return std::array{FixedReason::kNone,
                     FixedReason::kParameter,
                     FixedReason::kRegisteredBuffer,
-                    FixedReason::kHeldByCaller,
+                    FixedReason::kCallerOwned,
                     FixedReason::kChangedLater,
                     FixedReason::kOtherDevice,
                     FixedReason::kUnsupportedLayout,

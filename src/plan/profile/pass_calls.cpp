@@ -12,7 +12,7 @@ bool is_of_call(MomentKind kind) noexcept {
   return kind == MomentKind::kCallBegins || kind == MomentKind::kCallEnds;
 }
 
-std::vector<int> numbers_in(const ChunkProfile& chunk, const std::vector<PassCall>& calls) {
+std::vector<int> match_calls(const ChunkProfile& chunk, const std::vector<PassCall>& calls) {
   using Key = std::tuple<int, int, std::string_view>;
   std::map<Key, int> operators;
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
@@ -40,21 +40,20 @@ std::vector<int> numbers_in(const ChunkProfile& chunk, const std::vector<PassCal
   return numbers;
 }
 
-std::vector<Moment> renumbered(const std::vector<Moment>& moments,
-                               const std::vector<int>& numbers) {
+std::vector<Moment> remapped(const std::vector<Moment>& moments, const std::vector<int>& numbers) {
   std::vector<Moment> known;
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
   std::int64_t ns = 0;
   std::int64_t bytes = kNone;
   for (Moment moment : moments) {
     moment.compute_ns += std::exchange(ns, 0);
-    moment.other_bytes = std::max(moment.other_bytes, std::exchange(bytes, kNone));
+    moment.untracked_bytes = std::max(moment.untracked_bytes, std::exchange(bytes, kNone));
     if (is_of_call(moment.kind)) {
       const auto place = static_cast<std::size_t>(moment.index);
       moment.index = place < numbers.size() ? numbers[place] : -1;
       if (moment.index < 0) {
         ns = moment.compute_ns;
-        bytes = moment.other_bytes;
+        bytes = moment.untracked_bytes;
         continue;
       }
     }

@@ -23,12 +23,12 @@ struct PassCall {
 /// By the number of a call in its pass: that of the chunk's operator which is the same one; -1 if
 /// there is none. Before the first save calls are counted from there back, since only the way to it
 /// is sure.
-[[nodiscard]] std::vector<int> numbers_in(const ChunkProfile& chunk,
-                                          const std::vector<PassCall>& calls);
+[[nodiscard]] std::vector<int> match_calls(const ChunkProfile& chunk,
+                                           const std::vector<PassCall>& calls);
 
 /// The moments of the pass with its calls numbered so. Those of calls without a number are left
 /// out: their time and bytes are those of the moment that follows.
-[[nodiscard]] std::vector<Moment> renumbered(const std::vector<Moment>& moments,
-                                             const std::vector<int>& numbers);
+[[nodiscard]] std::vector<Moment> remapped(const std::vector<Moment>& moments,
+                                           const std::vector<int>& numbers);
 
 }  // namespace spillway

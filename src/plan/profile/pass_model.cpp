@@ -31,10 +31,10 @@ class Modeller {
     for (const BufferProfile& buffer : chunk.buffers) {
       BufferLife& life = model_.buffers[to_index(buffer.id)];
       life.bytes = handed_out(buffer.size, granularity);
-      life.born = life.saved = life.let_go = life.dropped = -1;
+      life.born = life.saved = life.last_forward_use = life.dropped = -1;
       life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
-      life.held = buffer.fixed == FixedReason::kHeldByCaller;
+      life.held = buffer.fixed == FixedReason::kCallerOwned;
       life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
     }
   }
@@ -110,7 +110,7 @@ class Modeller {
     const int maker = buffer.value < 0 ? -1 : chunk_.values[to_index(buffer.value)].call;
     life.born = maker < 0 ? life.saved : std::min(life.saved, model_.calls[to_index(maker)].ends);
     if (life.born < 0) life.born = life.saved;
-    life.let_go = buffer.let_go < 0 ? life.dropped : buffer.let_go;
+    life.last_forward_use = buffer.last_forward_use < 0 ? life.dropped : buffer.last_forward_use;
   }
 
   const ChunkProfile& chunk_;

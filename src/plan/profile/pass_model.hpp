@@ -17,14 +17,16 @@ namespace spillway {
 struct BufferLife {
   std::int64_t bytes = 0;  ///< As the allocator hands them out.
   /// The moment at which it was made: the end of its call, or its save if that comes first. While
-  /// its call runs it is in Moment::other_bytes.
+  /// its call runs it is in Moment::untracked_bytes.
   int born = 0;
-  int saved = 0;        ///< The moment of its first save.
-  int let_go = 0;       ///< From this moment on only autograd holds it; dropped, if it never was.
+  int saved = 0;  ///< The moment of its first save.
+  int last_forward_use =
+      0;                ///< From this moment on only autograd holds it; dropped, if it never was.
   int first_need = -1;  ///< The first and last unpack, as moments; -1: never.
   int last_need = -1;
-  int dropped = 0;       ///< The moment at which autograd gives it up; the end, if it does not.
-  bool counted = false;  ///< Its bytes are its own, not in Moment::other_bytes: is_step_memory().
+  int dropped = 0;  ///< The moment at which autograd gives it up; the end, if it does not.
+  bool counted =
+      false;  ///< Its bytes are its own, not in Moment::untracked_bytes: is_step_memory().
   bool managed = false;  ///< The session has it in its hands, even if it must not move it.
   bool movable = false;  ///< Not fixed.
   bool held = false;     ///< By the caller; the session only hears of its unpacks.

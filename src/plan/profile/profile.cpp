@@ -39,8 +39,8 @@ std::string_view to_string(FixedReason reason) {
       return "parameter";
     case FixedReason::kRegisteredBuffer:
       return "registered buffer";
-    case FixedReason::kHeldByCaller:
-      return "held by the caller";
+    case FixedReason::kCallerOwned:
+      return "caller-owned";
     case FixedReason::kChangedLater:
       return "changed later";
     case FixedReason::kOtherDevice:
@@ -81,7 +81,7 @@ bool is_step_memory(FixedReason reason) {
     case FixedReason::kUnsupportedLayout:
       return false;
     case FixedReason::kNone:
-    case FixedReason::kHeldByCaller:
+    case FixedReason::kCallerOwned:
     case FixedReason::kChangedLater:
     case FixedReason::kSmall:
       return true;

@@ -35,11 +35,12 @@ class ChunkCheck {
     check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
                "buffer");
     if (!chunk_.timeline.empty()) check_timeline();
-    if (chunk_.later_bytes && chunk_.later_bytes->size() != chunk_.timeline.size()) {
+    if (chunk_.later_untracked_bytes &&
+        chunk_.later_untracked_bytes->size() != chunk_.timeline.size()) {
       refuse(
-          source_, JsonPath(path_, "later_bytes"),
+          source_, JsonPath(path_, "later_untracked_bytes"),
           "as many as moments in the timeline wanted: " + std::to_string(chunk_.timeline.size()) +
-              ", found " + std::to_string(chunk_.later_bytes->size()));
+              ", found " + std::to_string(chunk_.later_untracked_bytes->size()));
     }
   }
 
@@ -59,8 +60,8 @@ class ChunkCheck {
       if (!contains(chunk_.operators[static_cast<std::size_t>(value.call)].makes, id)) {
         refuse(source_, call, "operator " + std::to_string(value.call) + " does not make it");
       }
-      if (value.lasting) {
-        refuse(source_, JsonPath(path, "lasting"),
+      if (value.persistent) {
+        refuse(source_, JsonPath(path, "persistent"),
                "only what came from outside of the pass lasts, and an operator made this");
       }
     }
@@ -113,7 +114,8 @@ class ChunkCheck {
     check_optional(buffer.last_unpack, chunk_.unpack_order.size(), JsonPath(path, "last_unpack"),
                    "unpack");
     check_optional(buffer.value, chunk_.values.size(), JsonPath(path, "value"), "value");
-    check_optional(buffer.let_go, chunk_.timeline.size(), JsonPath(path, "let_go"), "moment");
+    check_optional(buffer.last_forward_use, chunk_.timeline.size(),
+                   JsonPath(path, "last_forward_use"), "moment");
   }
 
   void check_site(const SiteProfile& site, std::size_t /*index*/, const JsonPath& path) const {

@@ -27,7 +27,7 @@ void describe(Fields& fields, Value& value) {
   fields("size", value.size);
   fields("call", value.call);
   fields("buffer", value.buffer);
-  fields("lasting", value.lasting);
+  fields("persistent", value.persistent);
   fields("overwritten", value.overwritten);
 }
 
@@ -60,11 +60,10 @@ void describe(Fields& fields, Value& buffer) {
   fields("producer", buffer.producer);
   fields("saves", buffer.saves);
   fields("fixed", buffer.fixed);
-  fields("release_order", buffer.release_order);
   fields("first_unpack", buffer.first_unpack);
   fields("last_unpack", buffer.last_unpack);
   fields("value", buffer.value);
-  fields("let_go", buffer.let_go);
+  fields("last_forward_use", buffer.last_forward_use);
   fields("recipe", buffer.recipe);
 }
 
@@ -85,7 +84,7 @@ struct MomentColumns {
   std::vector<int> kind;
   std::vector<int> index;
   std::vector<std::int64_t> compute_ns;
-  std::vector<std::int64_t> other_bytes;
+  std::vector<std::int64_t> untracked_bytes;
 };
 
 }  // namespace
@@ -96,7 +95,7 @@ void describe(Fields& fields, Value& columns) {
   fields("kind", columns.kind);
   fields("index", columns.index);
   fields("compute_ns", columns.compute_ns);
-  fields("other_bytes", columns.other_bytes);
+  fields("untracked_bytes", columns.untracked_bytes);
 }
 
 template <>
@@ -110,7 +109,7 @@ struct JsonColumns<Moment> {
       columns.kind.push_back(static_cast<int>(moment.kind));
       columns.index.push_back(moment.index);
       columns.compute_ns.push_back(moment.compute_ns);
-      columns.other_bytes.push_back(moment.other_bytes);
+      columns.untracked_bytes.push_back(moment.untracked_bytes);
     }
     return columns;
   }
@@ -126,12 +125,12 @@ struct JsonColumns<Moment> {
     };
     same("index", columns.index.size());
     same("compute_ns", columns.compute_ns.size());
-    same("other_bytes", columns.other_bytes.size());
+    same("untracked_bytes", columns.untracked_bytes.size());
     check_places(columns.kind, columns.kinds.size(), "kind", JsonPath(path, "kind"), source);
     std::vector<Moment> moments;
     for (std::size_t i = 0; i < count; ++i) {
       moments.push_back({columns.kinds[static_cast<std::size_t>(columns.kind[i])], columns.index[i],
-                         columns.compute_ns[i], columns.other_bytes[i]});
+                         columns.compute_ns[i], columns.untracked_bytes[i]});
     }
     return moments;
   }
@@ -153,7 +152,7 @@ void describe(Fields& fields, Value& chunk) {
   fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("unpack_order", chunk.unpack_order);
   fields("timeline", chunk.timeline);
-  fields("later_bytes", chunk.later_bytes);
+  fields("later_untracked_bytes", chunk.later_untracked_bytes);
 }
 
 template <typename Fields, MaybeConst<LinkSpeed> Value>
@@ -192,7 +191,14 @@ std::string to_json(const Profile& profile) {
 
 Profile profile_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"profile", file_name};
-  auto profile = read_document<Profile>(text, source, kProfileSchema);
+  const OldSchema old{"spillway.profile/3",
+                      {{"release_order", ""},  // No longer there.
+                       {"lasting", "persistent"},
+                       {"let_go", "last_forward_use"},
+                       {"other_bytes", "untracked_bytes"},
+                       {"later_bytes", "later_untracked_bytes"}},
+                      {{"held by the caller", "caller-owned"}}};
+  auto profile = read_document<Profile>(text, source, kProfileSchema, old);
   check_profile(profile, source);
   return profile;
 }

@@ -28,7 +28,7 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
     new_place[i] = static_cast<int>(kept.size());
     Moment moment = moments[i];
     moment.compute_ns += std::exchange(carried.compute_ns, 0);
-    if (any) moment.other_bytes = std::max(moment.other_bytes, carried.other_bytes);
+    if (any) moment.untracked_bytes = std::max(moment.untracked_bytes, carried.untracked_bytes);
     any = superfluous[i];
     if (superfluous[i]) {
       carried = moment;
@@ -37,7 +37,8 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
     }
   }
   for (BufferProfile& buffer : chunk.buffers) {
-    if (buffer.let_go >= 0) buffer.let_go = new_place[to_index(buffer.let_go)];
+    if (buffer.last_forward_use >= 0)
+      buffer.last_forward_use = new_place[to_index(buffer.last_forward_use)];
   }
   moments = std::move(kept);
 }
@@ -59,7 +60,7 @@ void take_out_unsaved(Bytes granularity, ChunkProfile& chunk) {
     if (call < 0 || call_ends[to_index(call)] < 0 || !is_step_memory(buffer.fixed)) continue;
     const std::uint64_t bytes = (buffer.size.count() + step - 1) / step * step;
     for (int i = call_ends[to_index(call)] + 1; i <= saved[to_index(buffer.id)]; ++i) {
-      chunk.timeline[to_index(i)].other_bytes -= static_cast<std::int64_t>(bytes);
+      chunk.timeline[to_index(i)].untracked_bytes -= static_cast<std::int64_t>(bytes);
     }
   }
 }
@@ -70,7 +71,7 @@ using MomentKey = std::pair<MomentKind, int>;
 
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk) {
   if (moments.empty()) {
-    for (BufferProfile& buffer : chunk.buffers) buffer.let_go = -1;
+    for (BufferProfile& buffer : chunk.buffers) buffer.last_forward_use = -1;
     return;
   }
   keep_last_drops(moments, chunk);
@@ -87,7 +88,7 @@ std::optional<Profile> with_times(const Profile& profile, const std::vector<Time
     for (const TimedPass& pass : passes) {
       if (pass.chunk != chunk.chunk) continue;
       ++count;
-      for (const Moment& moment : renumbered(pass.moments->list, pass.numbers)) {
+      for (const Moment& moment : remapped(pass.moments->list, pass.numbers)) {
         times[{moment.kind, moment.index}] += moment.compute_ns;
       }
     }

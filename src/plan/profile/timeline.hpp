@@ -12,7 +12,7 @@ namespace spillway {
 
 /// Puts `moments` into the chunk, whose operators, buffers and sites are there already, and fills
 /// in what follows from them: times of operators, of forward and of backward. Takes bytes of
-/// buffers out of `other_bytes` from where they were made to where they were saved: only now it is
+/// buffers out of `untracked_bytes` from where they were made to where they were saved: only now it is
 /// known that they would be. Of several drops of a buffer the last counts. Without moments nothing
 /// has a time.
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk);
@@ -20,7 +20,7 @@ void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& 
 /// The moments of a pass of a later step, with their times.
 struct TimedPass {
   int chunk = 0;
-  std::vector<int> numbers;  // Of its calls in the chunk, as numbers_in gives them.
+  std::vector<int> numbers;  // Of its calls in the chunk, as match_calls gives them.
   std::shared_ptr<PassMoments> moments;
 };
 

@@ -9,7 +9,7 @@ std::string Obstacles::of_call(int call) const {
   if (stops(made_by.no_replay)) return made_by.name + " is not repeated: " + made_by.no_replay;
   const bool gone = std::any_of(made_by.reads.begin(), made_by.reads.end(), [this](int id) {
     const ValueProfile& value = chunk_.values[static_cast<std::size_t>(id)];
-    return value.call < 0 && value.buffer < 0 && !value.lasting;
+    return value.call < 0 && value.buffer < 0 && !value.persistent;
   });
   return gone ? made_by.name + " reads what came from outside and is gone" : "";
 }

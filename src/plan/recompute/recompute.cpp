@@ -17,13 +17,13 @@ constexpr int kWanted = -2;
 class RecomputePlanner {
  public:
   RecomputePlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                   const Matcher& matcher, ChunkPlan& plan, const std::vector<Wish>& wishes)
+                   const Matcher& matcher, ChunkPlan& plan, const std::vector<Request>& requests)
       : chunk_(chunk),
         profile_(profile),
         rules_(rules),
         matcher_(matcher),
         plan_(plan),
-        wishes_(wishes),
+        requests_(requests),
         obstacles_(chunk, rules.recompute_collectives),
         replayed_(chunk.operators.size()),
         readers_(chunk.values.size()),
@@ -60,8 +60,8 @@ class RecomputePlanner {
         replayed_[to_index(value(buffer.value).call)] = true;
         continue;
       }
-      decision.action = {decision.second, false, ""};
-      decision.second = ActionKind::kKeep;
+      decision.action = {decision.fallback, false, ""};
+      decision.fallback = ActionKind::kKeep;
       decision.reason += ", but not recomputable: " + why + ": " + to_string(decision.action);
     }
   }
@@ -91,8 +91,8 @@ class RecomputePlanner {
     return is_unsaved(value(id)) && readers.first >= 0 && readers.first_from_outside < 0;
   }
 
-  [[nodiscard]] Wish wish(int id) const {
-    return wishes_.empty() ? Wish::kNone : wishes_[to_index(id)];
+  [[nodiscard]] Request request(int id) const {
+    return requests_.empty() ? Request::kNone : requests_[to_index(id)];
   }
 
   /// Holding what is slow to make is no use where no more than its own bytes are made of it.
@@ -104,7 +104,7 @@ class RecomputePlanner {
         return true;
       case Leaning::kSlow:
       case Leaning::kByBytes:
-        if (wish(id) != Wish::kNone) return wish(id) == Wish::kReplay;
+        if (request(id) != Request::kNone) return request(id) == Request::kReplay;
         return weighed.inputs < size &&
                (weighed.leaning == Leaning::kByBytes || readers_[to_index(id)].made <= size);
       case Leaning::kNamed:
@@ -196,7 +196,7 @@ class RecomputePlanner {
       ++summary_.anchors_by_rule[i];
       return anchor;
     }
-    if (wish(id) == Wish::kOffload && !small) anchor.action.kind = ActionKind::kOffload;
+    if (request(id) == Request::kOffload && !small) anchor.action.kind = ActionKind::kOffload;
     anchor.reason += ": " + to_string(anchor.action);
     return anchor;
   }
@@ -232,7 +232,7 @@ class RecomputePlanner {
   const Rules& rules_;
   const Matcher& matcher_;
   ChunkPlan& plan_;
-  const std::vector<Wish>& wishes_;  // By value, or empty.
+  const std::vector<Request>& requests_;  // By value, or empty.
   Obstacles obstacles_;
   std::optional<Weights> weights_;  // Once something is to be recomputed.
   std::vector<bool> replayed_;      // By call.
@@ -245,8 +245,8 @@ class RecomputePlanner {
 
 RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
                                 const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
-                                const std::vector<Wish>& wishes) {
-  return RecomputePlanner(chunk, profile, rules, matcher, plan, wishes).run();
+                                const std::vector<Request>& requests) {
+  return RecomputePlanner(chunk, profile, rules, matcher, plan, requests).run();
 }
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-/// From the wish to recompute buffers to the operators that are repeated and the values that are
+/// From the request to recompute buffers to the operators that are repeated and the values that are
 /// held for it.
 ///
 /// A replay repeats the call that made a buffer's value. What that call reads is there already (its
@@ -26,7 +26,7 @@ namespace spillway {
 
 /// What is wanted of a value that autograd does not save, where none of the above but bytes and
 /// times speaks.
-enum class Wish { kNone, kReplay, kKeep, kOffload };
+enum class Request { kNone, kReplay, kKeep, kOffload };
 
 struct RecomputeSummary {
   /// How many recomputed buffers enter a layer, or group of layers, from another one: replays run
@@ -37,11 +37,11 @@ struct RecomputeSummary {
 
 /// `plan` has the decisions of the rules, which must be translated. Those to recompute what cannot
 /// be made again become their second choice; then anchors, operators and need_order are filled in.
-/// `wishes`: by value; may be empty. One to keep or offload also says what becomes of an anchor
+/// `requests`: by value; may be empty. One to keep or offload also says what becomes of an anchor
 /// that no rule places.
 /// Takes time in proportion to the graph, and constant stack.
 RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
                                 const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
-                                const std::vector<Wish>& wishes = {});
+                                const std::vector<Request>& requests = {});
 
 }  // namespace spillway

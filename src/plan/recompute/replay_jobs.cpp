@@ -15,11 +15,11 @@ namespace {
 /// memory.
 class ReplayWalk {
  public:
-  ReplayWalk(const PassModel& model, const ChunkPlan& plan, std::int64_t most_lingering)
+  ReplayWalk(const PassModel& model, const ChunkPlan& plan, std::int64_t cache_limit)
       : model_(model),
         chunk_(*model.chunk),
         plan_(plan),
-        most_lingering_(most_lingering),
+        cache_limit_(cache_limit),
         values_(chunk_.values.size()),
         buffers_(chunk_.buffers.size()),
         calls_(chunk_.operators.size()),
@@ -79,7 +79,7 @@ class ReplayWalk {
     int holders = 0;    // Recomputed buffers that start from it, and forward for an anchor.
     int holder = -1;    // The buffer or anchor that has it for them.
     bool kept = false;  // Autograd has it, and no session moves it.
-    bool remade = false;
+    bool recomputed = false;
     int readers_left = 0;
     int uses = 0;        // In the job that runs.
     int made_in = -1;    // The last job that made it.
@@ -204,8 +204,8 @@ class ReplayWalk {
       const int id = open_.back();
       open_.pop_back();
       const BufferState* const saved = saved_as(id);
-      const bool remade = saved != nullptr && saved->recomputed && !saved->awaited;
-      if (remade && values_[to_index(id)].holders == 0) {
+      const bool recomputed = saved != nullptr && saved->recomputed && !saved->awaited;
+      if (recomputed && values_[to_index(id)].holders == 0) {
         for (const int root : saved->roots) {
           if (first_sight(root)) roots.push_back(root);
         }
@@ -244,7 +244,7 @@ class ReplayWalk {
 
   [[nodiscard]] bool is_there(int id) const {
     const ValueState& value = values_[to_index(id)];
-    if (value.remade || value.holders > 0 || profile_of(id).call < 0) return true;
+    if (value.recomputed || value.holders > 0 || profile_of(id).call < 0) return true;
     const BufferState* const saved = saved_as(id);
     return saved != nullptr && (!saved->recomputed || saved->on_device);
   }
@@ -253,7 +253,7 @@ class ReplayWalk {
     for (std::size_t id = 0; id < buffers_.size(); ++id) {
       if (buffers_[id].recomputed && buffers_[id].saved) expect(chunk_.buffers[id].value);
     }
-    for (const int anchored : std::exchange(anchored_values_, {})) let_go(anchored);
+    for (const int anchored : std::exchange(anchored_values_, {})) release_root(anchored);
   }
 
   /// Counts the readers of what replays will make. A call that was counted has its way back counted
@@ -273,7 +273,7 @@ class ReplayWalk {
     }
   }
 
-  void let_go(int root) {
+  void release_root(int root) {
     ValueState& value = values_[to_index(root)];
     if (--value.holders > 0 || value.holder < 0) return;
     const int holder = std::exchange(value.holder, -1);
@@ -286,7 +286,7 @@ class ReplayWalk {
     BufferState& buffer = buffers_[to_index(id)];
     if (!buffer.recomputed || !buffer.saved || buffer.on_device) return;
     buffer.on_device = true;
-    if (now_ < model_.buffers[to_index(id)].let_go) return;  // The model still has it.
+    if (now_ < model_.buffers[to_index(id)].last_forward_use) return;  // The model still has it.
     buffer.on_device = false;
     ReplayJob job;
     job.place = at;
@@ -334,7 +334,7 @@ class ReplayWalk {
     for (const int call : job.calls) {
       for (const int id : call_at(call).reads) {
         ValueState& value = values_[to_index(id)];
-        if (value.made_in == number || value.remade) continue;
+        if (value.made_in == number || value.recomputed) continue;
         if (std::exchange(value.read_in, number) == number) continue;
         const BufferState* const saved = saved_as(id);
         const bool stored = saved != nullptr && !saved->recomputed;
@@ -346,10 +346,10 @@ class ReplayWalk {
 
   void repeat(ReplayJob& job) {
     const int number = static_cast<int>(result_.jobs.size());
-    std::int64_t most = remade_bytes_;
+    std::int64_t most = recomputed_bytes_;
     for (const int call : job.calls) {
       std::int64_t during =
-          remade_bytes_ + static_cast<std::int64_t>(call_at(call).workspace.count());
+          recomputed_bytes_ + static_cast<std::int64_t>(call_at(call).workspace.count());
       for (const int id : call_at(call).makes) during += bytes_of(id) - taken_over(call, id);
       most = std::max(most, during);
       for (const int id : call_at(call).makes) keep(id, number);
@@ -360,11 +360,11 @@ class ReplayWalk {
     for (const int id : job.makes) {
       const int value = chunk_.buffers[to_index(id)].value;
       made += bytes_of(value);
-      set_remade(value, false);
+      set_recomputed(value, false);
       buffers_[to_index(id)].on_device = true;
     }
     job.transient_bytes = most - made;
-    note_lingering();
+    note_cached();
   }
 
   /// Bytes that need not be allocated for a result, because it is made in what is read for the last
@@ -375,7 +375,8 @@ class ReplayWalk {
       const bool changed_here = profile_of(id).overwritten && bytes_of(id) == bytes_of(made) &&
                                 model_.last_read[to_index(id)] == model_.calls[to_index(call)].ends;
       const bool mine = calls_[to_index(call)].counted && !calls_[to_index(call)].repeated;
-      if (changed_here && value.remade && value.uses <= 1 && value.readers_left <= (mine ? 1 : 0)) {
+      if (changed_here && value.recomputed && value.uses <= 1 &&
+          value.readers_left <= (mine ? 1 : 0)) {
         return bytes_of(made);
       }
     }
@@ -385,13 +386,13 @@ class ReplayWalk {
   void keep(int id, int number) {
     const ValueState& value = values_[to_index(id)];
     if (value.wanted_in != number && value.readers_left == 0 && value.uses == 0) return;
-    set_remade(id, true);
+    set_recomputed(id, true);
   }
 
-  void set_remade(int id, bool remade) {
-    bool& now = values_[to_index(id)].remade;
-    if (now != remade) remade_bytes_ += remade ? bytes_of(id) : -bytes_of(id);
-    now = remade;
+  void set_recomputed(int id, bool recomputed) {
+    bool& now = values_[to_index(id)].recomputed;
+    if (now != recomputed) recomputed_bytes_ += recomputed ? bytes_of(id) : -bytes_of(id);
+    now = recomputed;
   }
 
   void finish_inputs(int call, int number) {
@@ -401,7 +402,8 @@ class ReplayWalk {
       ValueState& value = values_[to_index(id)];
       if (first) --value.readers_left;
       const int uses = --value.uses;
-      if (value.readers_left == 0 && uses == 0 && value.wanted_in != number) set_remade(id, false);
+      if (value.readers_left == 0 && uses == 0 && value.wanted_in != number)
+        set_recomputed(id, false);
     }
   }
 
@@ -409,17 +411,17 @@ class ReplayWalk {
     for (const int call : job.calls) {
       for (const int id : call_at(call).makes) {
         const ValueState& value = values_[to_index(id)];
-        if (value.remade && value.wanted_in != number) lingering_.push_back(id);
+        if (value.recomputed && value.wanted_in != number) cached_.push_back(id);
       }
     }
     std::int64_t bytes = 0;
-    for (const int id : lingering_) bytes += values_[to_index(id)].remade ? bytes_of(id) : 0;
-    while (bytes > most_lingering_ && !lingering_.empty()) {
-      const int oldest = lingering_.front();
-      lingering_.pop_front();
-      if (!values_[to_index(oldest)].remade) continue;
+    for (const int id : cached_) bytes += values_[to_index(id)].recomputed ? bytes_of(id) : 0;
+    while (bytes > cache_limit_ && !cached_.empty()) {
+      const int oldest = cached_.front();
+      cached_.pop_front();
+      if (!values_[to_index(oldest)].recomputed) continue;
       bytes -= bytes_of(oldest);
-      set_remade(oldest, false);
+      set_recomputed(oldest, false);
     }
   }
 
@@ -433,32 +435,32 @@ class ReplayWalk {
       if (value.holder == id) result_.held_until[to_index(id)] = -1;  // Until they let go.
       return;
     }
-    if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.remade) {
-      set_remade(value_id, true);
-      lingering_.push_back(value_id);
-      note_lingering();
+    if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.recomputed) {
+      set_recomputed(value_id, true);
+      cached_.push_back(value_id);
+      note_cached();
     }
-    for (const int root : std::exchange(buffer.roots, {})) let_go(root);
+    for (const int root : std::exchange(buffer.roots, {})) release_root(root);
   }
 
-  void note_lingering() {
-    const bool same = result_.lingering.empty() ? remade_bytes_ == 0
-                                                : result_.lingering.back().bytes == remade_bytes_;
-    if (!same) result_.lingering.push_back({now_, remade_bytes_});
+  void note_cached() {
+    const bool same = result_.cached.empty() ? recomputed_bytes_ == 0
+                                             : result_.cached.back().bytes == recomputed_bytes_;
+    if (!same) result_.cached.push_back({now_, recomputed_bytes_});
   }
 
   const PassModel& model_;
   const ChunkProfile& chunk_;
   const ChunkPlan& plan_;
-  std::int64_t most_lingering_;
+  std::int64_t cache_limit_;
   std::vector<ValueState> values_;
   std::vector<BufferState> buffers_;
   std::vector<CallState> calls_;
   std::vector<std::vector<int>> anchors_of_call_;
   std::vector<int> awaited_;
   std::vector<int> anchored_values_;
-  std::deque<int> lingering_;
-  std::int64_t remade_bytes_ = 0;  // Of values that are no buffers' yet, or no longer.
+  std::deque<int> cached_;
+  std::int64_t recomputed_bytes_ = 0;  // Of values that are no buffers' yet, or no longer.
   std::vector<int> open_;
   int search_ = -1;
   int now_ = 0;
@@ -469,8 +471,8 @@ class ReplayWalk {
 
 }  // namespace
 
-ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan, std::int64_t most_lingering) {
-  return ReplayWalk(model, plan, most_lingering).run();
+ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan, std::int64_t cache_limit) {
+  return ReplayWalk(model, plan, cache_limit).run();
 }
 
 }  // namespace spillway

@@ -11,7 +11,7 @@
 namespace spillway {
 
 /// What a session lets replays leave for later ones, unless it is told otherwise.
-inline constexpr std::int64_t kMostLingering = std::int64_t{1} << 30;
+inline constexpr std::int64_t kRecomputeCacheLimit = std::int64_t{1} << 30;
 
 /// One replay: what an unpack makes the session repeat.
 struct ReplayJob {
@@ -29,7 +29,7 @@ struct ReplayJob {
 };
 
 /// How many bytes stay for later replays from a moment on.
-struct Lingering {
+struct CachedBytes {
   int moment = 0;
   std::int64_t bytes = 0;
 };
@@ -46,11 +46,11 @@ struct ReplayPlan {
   std::vector<int> anchored;
   /// In order; nothing lingers before the first. Changes with jobs, and when a recomputed buffer is
   /// dropped that later replays still read.
-  std::vector<Lingering> lingering;
+  std::vector<CachedBytes> cached;
 };
 
 /// Errors: InvalidArgument if a buffer is to be recomputed that nobody is known to have made.
 [[nodiscard]] ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan,
-                                    std::int64_t most_lingering = kMostLingering);
+                                    std::int64_t cache_limit = kRecomputeCacheLimit);
 
 }  // namespace spillway

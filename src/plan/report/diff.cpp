@@ -121,7 +121,7 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
     if (!same) others.emplace_back(what);
   };
   note(same_in_decisions(from, to, &Decision::bytes), "sizes of buffers");
-  note(same_in_decisions(from, to, &Decision::second), "second choices");
+  note(same_in_decisions(from, to, &Decision::fallback), "second choices");
   note(same_in_decisions(from, to, &Decision::reason), "reasons");
   note(same_in_chunks(from, to, [](const ChunkPlan& each) { return each.operators; }),
        "recorded operators");
@@ -132,8 +132,9 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
                         return std::pair(each.forward_allowance, each.backward_allowance);
                       }),
        "allowances");
-  note(std::pair(from.most_leaving, from.most_ahead) == std::pair(to.most_leaving, to.most_ahead),
-       "bytes that wait to leave, or were brought back ahead");
+  note(std::pair(from.max_pending_release, from.max_prefetch) ==
+           std::pair(to.max_pending_release, to.max_prefetch),
+       "bytes that wait to leave, or were brought back prefetch_window");
   note(from.recompute_collectives == to.recompute_collectives, "recomputed collectives");
   note(from.notes == to.notes, "notes");
   return others;
@@ -155,8 +156,9 @@ PlanDifference difference(const Plan& from, const Plan& to) {
   add_if_changed(found.bytes, "budget", from.budget, to.budget);
   add_if_changed(found.bytes, "predicted peak", from.predicted_peak, to.predicted_peak);
   add_if_changed(found.bytes, "host memory", before.host, after.host);
-  add_if_changed(found.bytes, "in flight", before.in_flight, after.in_flight);
-  add_if_changed(found.bytes, "reloaded ahead", before.ahead, after.ahead);
+  add_if_changed(found.bytes, "in flight", before.offload_window, after.offload_window);
+  add_if_changed(found.bytes, "reloaded prefetch_window", before.prefetch_window,
+                 after.prefetch_window);
   add_if_changed(found.bytes, "smallest buffer", before.min_size, after.min_size);
   add_if_changed(found.times, "predicted step", from.predicted_step_ns, to.predicted_step_ns);
   add_if_changed(found.times, "bound", from.bound_step_ns, to.bound_step_ns);

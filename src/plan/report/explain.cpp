@@ -163,11 +163,11 @@ std::string limits(const Plan& plan) {
     table.push_back({name, limit ? to_string(*limit) : "left to the session"});
   };
   add("host memory", plan.limits.host);
-  add("in flight", plan.limits.in_flight);
-  add("reloaded ahead", plan.limits.ahead);
+  add("in flight", plan.limits.offload_window);
+  add("reloaded prefetch_window", plan.limits.prefetch_window);
   add("smallest buffer", plan.limits.min_size);
-  if (plan.most_leaving) add("waiting to leave", plan.most_leaving);
-  if (plan.most_ahead) add("back ahead of use", plan.most_ahead);
+  if (plan.max_pending_release) add("waiting to leave", plan.max_pending_release);
+  if (plan.max_prefetch) add("back ahead of use", plan.max_prefetch);
   return "limits\n" + in_columns(table, {}, 2);
 }
 

@@ -12,8 +12,8 @@ Plan without_windows(Plan plan) {
     chunk.forward_allowance.clear();
     chunk.backward_allowance.clear();
   }
-  plan.most_leaving = plan.most_ahead = std::nullopt;
-  plan.limits.in_flight = plan.limits.ahead = Bytes(0);
+  plan.max_pending_release = plan.max_prefetch = std::nullopt;
+  plan.limits.offload_window = plan.limits.prefetch_window = Bytes(0);
   return plan;
 }
 
@@ -21,11 +21,11 @@ Plan without_windows(Plan plan) {
 /// there before a step.
 Profile of_later_steps(Profile profile) {
   for (ChunkProfile& chunk : profile.chunks) {
-    if (!chunk.later_bytes) continue;
+    if (!chunk.later_untracked_bytes) continue;
     for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
-      chunk.timeline[i].other_bytes = (*chunk.later_bytes)[i];
+      chunk.timeline[i].untracked_bytes = (*chunk.later_untracked_bytes)[i];
     }
-    chunk.later_bytes.reset();
+    chunk.later_untracked_bytes.reset();
   }
   return profile;
 }

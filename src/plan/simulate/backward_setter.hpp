@@ -20,21 +20,22 @@ class BackwardSetter final : public StepListener {
   BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
       : budget_(budget), carried_(carried), forward_(forward) {}
 
-  void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
     if (!points_.empty()) points_.back().slack = std::min(points_.back().slack, budget_ - bytes);
   }
 
-  void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/, std::int64_t bytes) override {
+  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+               std::int64_t bytes) override {
     replay_slack_ = std::min(replay_slack_, budget_ - bytes);
   }
 
-  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPlace& place,
+  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& place,
                                     int site) override {
     points_.push_back({});
     return forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPlace& place, int unpack,
+  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& place, int unpack,
                                        std::int64_t fetched) override {
     Point point;
     point.chunk = place.chunk;

@@ -18,7 +18,7 @@ class ForwardSetter final : public StepListener {
  public:
   ForwardSetter(std::int64_t budget, Allowances& forward) : budget_(budget), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPlace& place,
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& place,
                                     int site) override {
     const Stretch stretch = until_next_save(walk, place);
     const Releases releases =
@@ -39,23 +39,23 @@ class ForwardSetter final : public StepListener {
     return allowance;
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*place*/,
                                        int /*unpack*/, std::int64_t /*fetched*/) override {
     return 0;
   }
 
  private:
   /// What will be allocated up to the next save or unpack, if nothing is released.
-  [[nodiscard]] static Stretch until_next_save(const StepWalk& walk, const StepPlace& place) {
+  [[nodiscard]] static Stretch until_next_save(const StepWalk& walk, const StepPosition& place) {
     const PlannedChunk& chunk = walk.chunk_of(place);
     const bool on = walk.backward_follows(place.pass);
     const int last = on ? chunk.model->end : chunk.model->backward_begins - 1;
     std::int64_t bytes = walk.bytes_with(0);
     Stretch stretch;
-    for (StepPlace ahead = place; ahead.moment < last;) {
+    for (StepPosition ahead = place; ahead.moment < last;) {
       ++ahead.moment;
       ahead.backward = ahead.moment >= chunk.model->backward_begins;
-      stretch.add(ahead.moment, bytes + walk.other_at(ahead));
+      stretch.add(ahead.moment, bytes + walk.untracked_at(ahead));
       const MomentKind kind = chunk.moment(ahead.moment).kind;
       if (kind == MomentKind::kSave || kind == MomentKind::kUnpack) break;
       for (const ItemEvent& event : chunk.events_at(ahead.moment)) {

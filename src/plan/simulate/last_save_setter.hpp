@@ -22,7 +22,7 @@ class LastSaveSetter final : public StepListener {
   LastSaveSetter(std::int64_t budget, std::int64_t reserve, Allowances& forward)
       : budget_(budget), reserve_(reserve), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPlace& place,
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& place,
                                     int site) override {
     finish();
     const PlannedChunk& chunk = walk.chunk_of(place);
@@ -47,15 +47,15 @@ class LastSaveSetter final : public StepListener {
     return most;
   }
 
-  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
     if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment), bytes);
   }
 
-  void repeats(const StepPlace& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
+  void repeats(const StepPosition& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
     if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment) + 1, bytes);
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*place*/,
                                        int /*unpack*/, std::int64_t /*fetched*/) override {
     return 0;
   }

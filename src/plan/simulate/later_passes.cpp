@@ -59,28 +59,28 @@ class KeptBytes {
 
 }  // namespace
 
-std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk, const std::vector<Moment>& pass,
-                                      Bytes granularity) {
+std::vector<std::int64_t> untracked_bytes(const ChunkProfile& chunk,
+                                          const std::vector<Moment>& pass, Bytes granularity) {
   std::map<std::pair<MomentKind, int>, std::int64_t> bytes;
-  for (const Moment& moment : pass) bytes[{moment.kind, moment.index}] = moment.other_bytes;
+  for (const Moment& moment : pass) bytes[{moment.kind, moment.index}] = moment.untracked_bytes;
   ChunkProfile same = chunk;
   std::vector<Moment> moments = chunk.timeline;
   std::vector<bool> found;
   for (Moment& moment : moments) {
     const auto own = bytes.find({moment.kind, moment.index});
     found.push_back(own != bytes.end());
-    if (found.back()) moment.other_bytes = own->second;
+    if (found.back()) moment.untracked_bytes = own->second;
   }
   add_timeline(std::move(moments), granularity, same);
   std::vector<std::int64_t> others;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    others.push_back((found[i] ? same : chunk).timeline[i].other_bytes);
+    others.push_back((found[i] ? same : chunk).timeline[i].untracked_bytes);
   }
   return others;
 }
 
-std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
-                              const std::vector<RecordedPass>& passes, Bytes budget) {
+std::int64_t unpredicted_bytes(const Profile& profile, const PassSchedule& schedule,
+                               const std::vector<RecordedPass>& passes, Bytes budget) {
   std::map<int, const ChunkProfile*> chunks;
   std::map<int, KeptBytes> kept;
   for (const ChunkProfile& chunk : profile.chunks) {
@@ -96,7 +96,7 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
   const auto limit = static_cast<std::int64_t>(std::min(budget.count(), kMost));
   std::int64_t most = 0;
   std::size_t point = 0;
-  std::int64_t in_flight = 0;  // Of passes between their forward and their backward.
+  std::int64_t offload_window = 0;  // Of passes between their forward and their backward.
   for (const PassStep& step : schedule) {
     const ChunkProfile& chunk = *chunks.at(step.chunk);
     const KeptBytes& own = kept.at(step.chunk);
@@ -104,16 +104,17 @@ std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedu
       return each.chunk == step.chunk && each.micro_batch == step.micro_batch;
     });
     if (pass == passes.end()) return 0;
-    const std::vector<std::int64_t> others = other_bytes(chunk, pass->moments, profile.granularity);
-    if (step.backward) in_flight -= own.between();
+    const std::vector<std::int64_t> others =
+        untracked_bytes(chunk, pass->moments, profile.granularity);
+    if (step.backward) offload_window -= own.between();
     const int first = step.backward ? own.backward_begins() : 0;
     const int end = step.backward ? static_cast<int>(others.size()) : own.backward_begins();
     for (int moment = first; moment < end; ++moment, ++point) {
-      const std::int64_t actual = others[to_index(moment)] + own.at(moment) + in_flight;
+      const std::int64_t actual = others[to_index(moment)] + own.at(moment) + offload_window;
       const std::int64_t above = actual - simulation.memory.at(point).bytes;
       most = std::max(most, std::min(above, actual - limit));
     }
-    if (!step.backward) in_flight += own.between();
+    if (!step.backward) offload_window += own.between();
   }
   return most;
 }

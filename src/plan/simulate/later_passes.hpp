@@ -18,15 +18,15 @@ struct RecordedPass {
 
 /// The bytes beside saved buffers that another pass of the chunk had, by the chunk's moments; where
 /// that pass had no such moment, the chunk's.
-[[nodiscard]] std::vector<std::int64_t> other_bytes(const ChunkProfile& chunk,
-                                                    const std::vector<Moment>& pass,
-                                                    Bytes granularity);
+[[nodiscard]] std::vector<std::int64_t> untracked_bytes(const ChunkProfile& chunk,
+                                                        const std::vector<Moment>& pass,
+                                                        Bytes granularity);
 
 /// A profile has one or two passes of each chunk; others may differ. The most by which a recorded
 /// pass exceeds that estimate where it would exceed `budget` if everything were kept: so much of it
 /// is not the planner's. A plan that has more somewhere than if everything were kept, for a replay,
 /// may still exceed it. 0 for a profile without a timeline.
-[[nodiscard]] std::int64_t unforeseen_bytes(const Profile& profile, const PassSchedule& schedule,
-                                            const std::vector<RecordedPass>& passes, Bytes budget);
+[[nodiscard]] std::int64_t unpredicted_bytes(const Profile& profile, const PassSchedule& schedule,
+                                             const std::vector<RecordedPass>& passes, Bytes budget);
 
 }  // namespace spillway

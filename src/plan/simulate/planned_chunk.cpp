@@ -25,7 +25,7 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
     item.managed = life.managed;
     item.born = life.born;
     item.entered = life.managed ? life.saved : -1;
-    item.model_until = std::min(life.let_go, life.dropped);
+    item.model_until = std::min(life.last_forward_use, life.dropped);
     item.given_up = chunk.replays.given_up[i];
     item.dropped = life.dropped;
     item.gone = chunk.replays.held_until[i];
@@ -35,7 +35,7 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
 }
 
 /// Who passed a value to a call gives it up when that has returned, before anything else begins.
-int let_go_after(const PlannedChunk& chunk, int last_read) {
+int last_use_after(const PlannedChunk& chunk, int last_read) {
   const bool calls_next = last_read >= 0 && last_read < chunk.model->end &&
                           chunk.moment(last_read + 1).kind == MomentKind::kCallBegins;
   return calls_next ? last_read + 1 : last_read;
@@ -53,7 +53,7 @@ void add_anchors(PlannedChunk& chunk, int ranks) {
     item.anchor = true;
     item.managed = true;
     item.entered = chunk.replays.anchored[i];
-    item.model_until = let_go_after(chunk, chunk.model->last_read[value]);
+    item.model_until = last_use_after(chunk, chunk.model->last_read[value]);
     item.gone = chunk.replays.held_until[buffers + i];
     item.dropped = item.gone;
     if (call.no_replay != kCollective) shard(item, anchor.action, ranks);
@@ -130,10 +130,10 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
 std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
   const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
   std::vector<std::int64_t> least(to_index(chunk.model->end) + 1, 0);
-  std::int64_t so_far = chunk.lasting_bytes;
+  std::int64_t so_far = chunk.persistent_bytes;
   for (int at = chunk.model->end; at > chunk.model->backward_begins; --at) {
     const Moment& moment = chunk.moment(at);
-    std::int64_t bytes = moment.other_bytes;
+    std::int64_t bytes = moment.untracked_bytes;
     if (moment.kind == MomentKind::kUnpack) {
       bytes -= gradients[to_index(chunk.model->chunk->unpack_order[to_index(moment.index)])];
     }
@@ -144,20 +144,20 @@ std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
 }
 
 void add_what_stays(PlannedChunk& chunk) {
-  const auto other = [&](int moment) { return chunk.moment(moment).other_bytes; };
+  const auto other = [&](int moment) { return chunk.moment(moment).untracked_bytes; };
   const int end = chunk.model->end;
   const int begins = chunk.model->backward_begins;
   chunk.between_bytes = std::max<std::int64_t>(
       0, begins < end ? std::min(other(begins), other(begins + 1)) : other(begins));
-  chunk.lasting_bytes = std::max<std::int64_t>(0, other(end));
-  if (chunk.model->chunk->later_bytes) {
+  chunk.persistent_bytes = std::max<std::int64_t>(0, other(end));
+  if (chunk.model->chunk->later_untracked_bytes) {
     for (int moment = 0; moment <= end; ++moment) {
-      const std::int64_t later = (*chunk.model->chunk->later_bytes)[to_index(moment)];
+      const std::int64_t later = (*chunk.model->chunk->later_untracked_bytes)[to_index(moment)];
       chunk.grown_bytes.push_back(moment > begins ? other(moment) - later : 0);
     }
     return;
   }
-  const std::vector<std::int64_t> lasting = lasting_from(chunk);
+  const std::vector<std::int64_t> persistent = lasting_from(chunk);
   // What a node of the graph adds, later passes make beside what is there, and then add to it.
   chunk.grown_bytes.assign(to_index(end) + 1, 0);
   std::int64_t before_node = 0;
@@ -165,7 +165,7 @@ void add_what_stays(PlannedChunk& chunk) {
     chunk.grown_bytes[to_index(moment)] = before_node;
     const bool first_unpack = chunk.moment(moment).kind == MomentKind::kUnpack &&
                               chunk.moment(moment - 1).kind != MomentKind::kUnpack;
-    if (first_unpack) before_node = lasting[to_index(moment)];
+    if (first_unpack) before_node = persistent[to_index(moment)];
   }
 }
 

@@ -53,7 +53,7 @@ struct PlannedChunk {
   /// Bytes of others that stay while other passes run between forward and backward,
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.
-  std::int64_t lasting_bytes = 0;
+  std::int64_t persistent_bytes = 0;
   /// By moment: by how much less a later pass has beside what is there already.
   std::vector<std::int64_t> grown_bytes;
 

@@ -77,10 +77,11 @@ void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule
 /// The most that is ever there.
 class Peak final : public StepListener {
  public:
-  void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }
-  void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/, std::int64_t bytes) override {
+  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+               std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }

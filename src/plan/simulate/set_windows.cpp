@@ -58,7 +58,7 @@ LayerBytes of_a_layer(const Profile& profile, const Plan& plan, int ranks) {
 }
 
 bool has_windows(const Plan& plan) {
-  return plan.limits.in_flight || plan.limits.ahead ||
+  return plan.limits.offload_window || plan.limits.prefetch_window ||
          std::any_of(plan.chunks.begin(), plan.chunks.end(),
                      [](const ChunkPlan& chunk) { return !chunk.forward_allowance.empty(); });
 }
@@ -68,7 +68,7 @@ bool has_windows(const Plan& plan) {
 bool set_free_allowances(const Simulator& simulator, const Limits& windows, double slowdown,
                          Plan& plan) {
   Limits nothing;
-  nothing.in_flight = nothing.ahead = Bytes(0);
+  nothing.offload_window = nothing.prefetch_window = Bytes(0);
   const Simulation constant = simulator.run(plan, windows);
   const Simulation least = simulator.run(plan, nothing);
   if (least.peak >= constant.peak) return false;
@@ -107,21 +107,21 @@ void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedul
   if (has_windows(plan)) return;
   const LayerBytes layer = of_a_layer(profile, plan, shard.ranks);
   Limits windows;
-  windows.in_flight = std::min(kLargestWindow, layer.out);
-  windows.ahead = std::min(kLargestWindow, layer.back);
-  if (*windows.in_flight == Bytes(0) && !layer.shards) return;
+  windows.offload_window = std::min(kLargestWindow, layer.out);
+  windows.prefetch_window = std::min(kLargestWindow, layer.back);
+  if (*windows.offload_window == Bytes(0) && !layer.shards) return;
   // All ranks gather in one order: no window of theirs may follow from times.
   if (has_times(profile) && !layer.shards) {
     const std::optional<double> slowdown = plan.limits.slowdown;
     const Profile assumed = slowdown ? profile : with_slower_link(profile, kSlowLink);
     const Simulator simulator(assumed, schedule);
     if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) {
-      simulator.limit_lingering(plan);
+      simulator.limit_pending_release(plan);
       return;
     }
   }
-  plan.limits.in_flight = windows.in_flight;
-  plan.limits.ahead = windows.ahead;
+  plan.limits.offload_window = windows.offload_window;
+  plan.limits.prefetch_window = windows.prefetch_window;
 }
 
 }  // namespace spillway

@@ -19,13 +19,15 @@ StepLimits limits_of(const Plan& plan, const Limits& windows) {
   };
   const Bytes all(std::numeric_limits<std::uint64_t>::max());
   StepLimits limits;
-  limits.in_flight = pick(plan.limits.in_flight, windows.in_flight, kDefaultWindow);
-  limits.ahead = pick(plan.limits.ahead, windows.ahead, kDefaultWindow);
+  limits.offload_window = pick(plan.limits.offload_window, windows.offload_window, kDefaultWindow);
+  limits.prefetch_window =
+      pick(plan.limits.prefetch_window, windows.prefetch_window, kDefaultWindow);
   limits.host = pick(plan.limits.host, windows.host, all);
-  if (plan.most_leaving) limits.most_leaving = pick(plan.most_leaving, std::nullopt, all);
-  if (plan.most_ahead) limits.most_ahead = pick(plan.most_ahead, std::nullopt, all);
-  limits.parts_in_flight = limits.in_flight;
-  limits.gathers_ahead = limits.ahead;
+  if (plan.max_pending_release)
+    limits.max_pending_release = pick(plan.max_pending_release, std::nullopt, all);
+  if (plan.max_prefetch) limits.max_prefetch = pick(plan.max_prefetch, std::nullopt, all);
+  limits.parts_in_flight = limits.offload_window;
+  limits.gathers_ahead = limits.prefetch_window;
   return limits;
 }
 

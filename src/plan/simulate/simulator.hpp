@@ -35,9 +35,9 @@ class Simulator {
   /// As set_allowances(), with the same precondition.
   void set_allowances(Bytes budget, Plan& plan) const;
 
-  /// Sets most_leaving and most_ahead of a plan with allowances to little that costs no time, by
+  /// Sets max_pending_release and max_prefetch of a plan with allowances to little that costs no time, by
   /// what a layer offloads; nothing where there is none.
-  void limit_lingering(Plan& plan) const;
+  void limit_pending_release(Plan& plan) const;
 
   [[nodiscard]] const std::vector<PassModel>& models() const noexcept { return models_; }
   [[nodiscard]] const PassSchedule& schedule() const noexcept { return schedule_; }

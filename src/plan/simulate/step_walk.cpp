@@ -85,13 +85,13 @@ void StepWalk::find_base() {
     }
   }
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
-    if (ended[i]) base_bytes_ += chunks_[i].lasting_bytes;
+    if (ended[i]) base_bytes_ += chunks_[i].persistent_bytes;
   }
   grown_ = ended[to_index(now_.chunk)] ? &chunks_[to_index(now_.chunk)].grown_bytes : nullptr;
 }
 
-std::int64_t StepWalk::other_at(const StepPlace& at) const {
-  const std::int64_t other = chunk_of(at).moment(at.moment).other_bytes;
+std::int64_t StepWalk::untracked_at(const StepPosition& at) const {
+  const std::int64_t other = chunk_of(at).moment(at.moment).untracked_bytes;
   return grown_ == nullptr || !at.backward ? other : other - (*grown_)[to_index(at.moment)];
 }
 
@@ -105,7 +105,7 @@ void StepWalk::run_part(int first, int last) {
   for (now_.moment = first; now_.moment <= last; ++now_.moment) {
     const Moment& moment = chunk_of(now_).moment(now_.moment);
     passes_[to_index(now_.pass)].moment = now_.moment;
-    listener_.computes(now_, moment.compute_ns, bytes_with(other_at(now_)));
+    listener_.computes(now_, moment.compute_ns, bytes_with(untracked_at(now_)));
     act();
   }
 }
@@ -133,12 +133,11 @@ void StepWalk::act() {
       break;
   }
   Pass& pass = passes_[to_index(now_.pass)];
-  const std::vector<Lingering>& lingering = chunk_of(pass).replays.lingering;
-  for (; pass.next_lingering < lingering.size() &&
-         lingering[pass.next_lingering].moment == now_.moment;
-       ++pass.next_lingering) {
-    lingering_bytes_ += lingering[pass.next_lingering].bytes - pass.lingering;
-    pass.lingering = lingering[pass.next_lingering].bytes;
+  const std::vector<CachedBytes>& cached = chunk_of(pass).replays.cached;
+  for (; pass.next_cached < cached.size() && cached[pass.next_cached].moment == now_.moment;
+       ++pass.next_cached) {
+    cached_bytes_ += cached[pass.next_cached].bytes - pass.cached;
+    pass.cached = cached[pass.next_cached].bytes;
   }
 }
 

@@ -14,7 +14,7 @@
 namespace spillway {
 
 /// Where a step is: a moment of a pass.
-struct StepPlace {
+struct StepPosition {
   int pass = 0;   ///< In the order of their forwards.
   int chunk = 0;  ///< Its place in the profile.
   bool backward = false;
@@ -35,48 +35,52 @@ class StepListener {
   virtual ~StepListener() = default;
 
   /// The device computes from the moment before to this one, with at most so many bytes allocated.
-  virtual void computes(const StepPlace& /*place*/, std::int64_t /*ns*/, std::int64_t /*bytes*/) {}
+  virtual void computes(const StepPosition& /*place*/, std::int64_t /*ns*/,
+                        std::int64_t /*bytes*/) {}
   /// Calls are repeated, with at most so many bytes allocated meanwhile.
-  virtual void repeats(const StepPlace& /*place*/, const ReplayJob& /*job*/,
+  virtual void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
                        std::int64_t /*bytes*/) {}
-  virtual void copies_out(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  virtual void copies_out(const StepPosition& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {
+  }
   /// Compute waits for the copy out; the memory is free.
-  virtual void releases(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  virtual void releases(const StepPosition& /*place*/, ItemRef /*what*/) {}
   /// What was copied out was used where it was and is given up. Compute waits for the copy, unless
   /// it has not been handed over.
-  virtual void gives_up(const StepPlace& /*place*/, ItemRef /*what*/) {}
-  virtual void copies_back(const StepPlace& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {}
+  virtual void gives_up(const StepPosition& /*place*/, ItemRef /*what*/) {}
+  virtual void copies_back(const StepPosition& /*place*/, ItemRef /*what*/,
+                           std::int64_t /*bytes*/) {}
   /// Compute waits for the copy back.
-  virtual void fetches(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  virtual void fetches(const StepPosition& /*place*/, ItemRef /*what*/) {}
   /// The parts of all ranks begin to come, behind the copy back of this one's if that was `away`.
-  virtual void gathers(const StepPlace& /*place*/, ItemRef /*what*/, bool /*away*/) {}
+  virtual void gathers(const StepPosition& /*place*/, ItemRef /*what*/, bool /*away*/) {}
   /// Compute waits for them.
-  virtual void has_gathered(const StepPlace& /*place*/, ItemRef /*what*/) {}
+  virtual void has_gathered(const StepPosition& /*place*/, ItemRef /*what*/) {}
   /// Nothing waits for company any more.
   virtual void hands_over() {}
   /// A site was saved. Gives the most bytes that may be in the ledger now, if it knows better than
   /// the plan.
-  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPlace& /*place*/,
+  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& /*place*/,
                                             int /*site*/) {
     return std::nullopt;
   }
   /// What backward asks for is there; `fetched` bytes of it had to be copied back now. Gives the
   /// most bytes that may be in the ledger with what is reloaded ahead, as above.
-  virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPlace& /*place*/,
-                                               int /*unpack*/, std::int64_t /*fetched*/) {
+  virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/,
+                                               const StepPosition& /*place*/, int /*unpack*/,
+                                               std::int64_t /*fetched*/) {
     return std::nullopt;
   }
 };
 
 /// What sessions go by where the plan has no allowances, in bytes.
 struct StepLimits {
-  std::int64_t in_flight = 0;
-  std::int64_t ahead = 0;
+  std::int64_t offload_window = 0;
+  std::int64_t prefetch_window = 0;
   std::int64_t host = 0;
   bool windows = true;  ///< False: only the listener says how much may be there.
   /// As Plan has them, besides allowances.
-  std::optional<std::int64_t> most_leaving = {};
-  std::optional<std::int64_t> most_ahead = {};
+  std::optional<std::int64_t> max_pending_release = {};
+  std::optional<std::int64_t> max_prefetch = {};
   /// The same for what is sharded, whatever allowances there are.
   std::int64_t parts_in_flight = 0;
   std::int64_t gathers_ahead = 0;
@@ -101,7 +105,7 @@ class StepWalk {
 
   /// Bytes on the device, above what was there before the step, if `other` are those of the piece.
   [[nodiscard]] std::int64_t bytes_with(std::int64_t other) const {
-    return other + base_bytes_ + ledger_ + hidden_bytes_ + lingering_bytes_;
+    return other + base_bytes_ + ledger_ + hidden_bytes_ + cached_bytes_;
   }
   /// Bytes of managed items on the device.
   [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
@@ -115,8 +119,8 @@ class StepWalk {
   [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
 
   /// The bytes of a piece that are nobody's, as bytes_with() wants them.
-  [[nodiscard]] std::int64_t other_at(const StepPlace& place) const;
-  [[nodiscard]] const PlannedChunk& chunk_of(const StepPlace& place) const {
+  [[nodiscard]] std::int64_t untracked_at(const StepPosition& place) const;
+  [[nodiscard]] const PlannedChunk& chunk_of(const StepPosition& place) const {
     return chunks_[static_cast<std::size_t>(place.chunk)];
   }
   /// Whether the pass's backward is what follows its forward.
@@ -149,7 +153,7 @@ class StepWalk {
     bool released = false;
     bool reloading = false;
     bool ready = false;
-    bool ahead = false;
+    bool prefetched = false;
     bool gone = false;
     bool cut = false;          // This rank has a part of it only,
     bool gathering = false;    // and the others' begin to come,
@@ -173,8 +177,8 @@ class StepWalk {
     int moment = 0;  // The one it has come to.
     std::vector<ItemState> items;
     std::size_t next_job = 0;
-    std::size_t next_lingering = 0;
-    std::int64_t lingering = 0;
+    std::size_t next_cached = 0;
+    std::int64_t cached = 0;
     int offloads = 0;
     bool backward_begun = false;
     bool reloads_queued = false;
@@ -230,7 +234,7 @@ class StepWalk {
   void release_part(ItemRef what);
   void release_parts_of_others();
   void close_forward();
-  void bring_whole(ItemRef what);
+  void all_gather_buffer(ItemRef what);
   void gather_ahead();
   void begin_some_gathers(int pass, std::int64_t& ahead);
   void begin_first_gather(int pass);
@@ -249,7 +253,7 @@ class StepWalk {
 
   std::vector<Part> parts_;   // By pass.
   std::vector<Pass> passes_;  // Those that have begun.
-  StepPlace now_;
+  StepPosition now_;
   std::size_t step_ = 0;         // In the schedule.
   std::int64_t base_bytes_ = 0;  // Of passes that do not run.
   // Of the chunk that runs, if it has run before: what it had added by then.
@@ -257,7 +261,7 @@ class StepWalk {
   std::int64_t ledger_ = 0;
   std::int64_t hidden_bytes_ = 0;  // On the device and in neither the ledger nor the others', less
                                    // what is in both.
-  std::int64_t lingering_bytes_ = 0;
+  std::int64_t cached_bytes_ = 0;
   std::deque<ItemRef> window_;  // Some may have been taken out.
   std::int64_t window_bytes_ = 0;
   std::deque<ItemRef> reloads_;

@@ -77,7 +77,7 @@ void StepWalk::unpack(int unpack) {
 
 void StepWalk::bring_back(ItemRef what) {
   ItemState& now = state(what);
-  if (now.cut) return bring_whole(what);
+  if (now.cut) return all_gather_buffer(what);
   if (!now.in_ledger) {
     if (model_has(what)) {
       enter(what);
@@ -102,12 +102,12 @@ void StepWalk::start_reload(ItemRef what) {
 void StepWalk::repeat(const ReplayJob& job) {
   for (const int read : job.reads) bring_back({now_.pass, read});
   // Both pieces around the moment had at least what is there now.
-  const StepPlace after{now_.pass, now_.chunk, true, now_.moment + 1};
-  const std::int64_t other = std::min(other_at(now_), other_at(after));
+  const StepPosition after{now_.pass, now_.chunk, true, now_.moment + 1};
+  const std::int64_t other = std::min(untracked_at(now_), untracked_at(after));
   std::int64_t made = 0;
   for (const int each : job.makes) made += item({now_.pass, each}).bytes;
-  const std::int64_t lingering = passes_[to_index(now_.pass)].lingering;
-  listener_.repeats(now_, job, bytes_with(other) - lingering + made + job.transient_bytes);
+  const std::int64_t cached = passes_[to_index(now_.pass)].cached;
+  listener_.repeats(now_, job, bytes_with(other) - cached + made + job.transient_bytes);
   for (const int each : job.makes) enter({now_.pass, each});
 }
 
@@ -129,8 +129,8 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
       return ahead_bytes_ == 0 || ahead_bytes_ + bytes <= limit;
     };
     const bool fits =
-        most ? ledger_ + bytes <= *most && (!limits_.most_ahead || within(*limits_.most_ahead))
-             : within(limits_.ahead);
+        most ? ledger_ + bytes <= *most && (!limits_.max_prefetch || within(*limits_.max_prefetch))
+             : within(limits_.prefetch_window);
     if (!fits) break;
     reloads_.pop_front();
     ItemState& now = state(next);
@@ -140,7 +140,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
       now.ready = true;
       continue;
     }
-    now.ahead = true;
+    now.prefetched = true;
     ahead_bytes_ += bytes;
     start_reload(next);
     any = true;
@@ -152,7 +152,7 @@ void StepWalk::give_up(ItemRef what) {
   ItemState& now = state(what);
   now.gone = true;
   if (now.in_window) take_from_window(what);
-  if (now.ahead) ahead_bytes_ -= item(what).bytes;
+  if (now.prefetched) ahead_bytes_ -= item(what).bytes;
   if (now.in_ledger && now.gathering) {
     ledger_ -= item(what).whole;
     now.in_ledger = false;

@@ -25,7 +25,8 @@ void StepWalk::save(int site) {
         static_cast<std::int64_t>(chunk_of(now_).plan->forward_allowance[to_index(site)].count());
   }
   while (most && ledger_ > *most && window_bytes_ > 0) release_oldest();
-  while (limits_.most_leaving && window_bytes_ > *limits_.most_leaving) release_oldest();
+  while (limits_.max_pending_release && window_bytes_ > *limits_.max_pending_release)
+    release_oldest();
 }
 
 void StepWalk::start_offload(ItemRef what) {
@@ -42,7 +43,7 @@ void StepWalk::start_offload(ItemRef what) {
   window_.push_back(what);
   window_bytes_ += bytes;
   if (!limits_.windows || has_allowance()) return;
-  while (window_bytes_ > limits_.in_flight) release_oldest();
+  while (window_bytes_ > limits_.offload_window) release_oldest();
 }
 
 void StepWalk::copy_out(ItemRef what) {

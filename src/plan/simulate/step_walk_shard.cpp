@@ -11,8 +11,8 @@ void StepLimits::set_shard_windows(const Limits& limits) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
     return static_cast<std::int64_t>(std::min(limit.value_or(kDefaultWindow).count(), kMost));
   };
-  parts_in_flight = bytes(limits.in_flight);
-  gathers_ahead = bytes(limits.ahead);
+  parts_in_flight = bytes(limits.offload_window);
+  gathers_ahead = bytes(limits.prefetch_window);
 }
 
 void StepWalk::start_shard(ItemRef what) {
@@ -82,7 +82,7 @@ void StepWalk::close_forward() {
   open_ = -1;
 }
 
-void StepWalk::bring_whole(ItemRef what) {
+void StepWalk::all_gather_buffer(ItemRef what) {
   Pass& pass = passes_[to_index(what.pass)];
   if (state(what).whole) return;
   const auto found = std::find(pass.shards.begin(), pass.shards.end(), what.item);

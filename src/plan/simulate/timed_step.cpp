@@ -27,7 +27,7 @@ TimedStep::TimedStep(const std::vector<PlannedChunk>& chunks, const PassSchedule
   transfer_of_.resize(passes_.size());
 }
 
-void TimedStep::computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) {
+void TimedStep::computes(const StepPosition& place, std::int64_t ns, std::int64_t bytes) {
   const double begin = now_ns_;
   const double alone = go_on(static_cast<double>(ns));
   if (alone_ != nullptr) (*alone_)[place_in(place.chunk)][place_in(place.moment)] += alone;
@@ -39,7 +39,7 @@ void TimedStep::computes(const StepPlace& place, std::int64_t ns, std::int64_t b
   }
 }
 
-void TimedStep::repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) {
+void TimedStep::repeats(const StepPosition& place, const ReplayJob& job, std::int64_t bytes) {
   const double begin = now_ns_;
   (void)go_on(static_cast<double>(job.ns));
   result_.replay_ns += job.ns;
@@ -60,7 +60,7 @@ double TimedStep::go_on(double ns) {
   return alone;
 }
 
-void TimedStep::hold(const StepPlace& place, std::int64_t bytes) {
+void TimedStep::hold(const StepPosition& place, std::int64_t bytes) {
   if (std::exchange(any_bytes_, true) && bytes <= most_bytes_) return;
   most_bytes_ = bytes;
   peak_ = place;
@@ -70,7 +70,7 @@ TimedStep::Transfer& TimedStep::transfer_of(ItemRef what) {
   return transfers_[place_in(transfer_of_[place_in(what.pass)][place_in(what.item)])];
 }
 
-void TimedStep::copies_out(const StepPlace& place, ItemRef what, std::int64_t bytes) {
+void TimedStep::copies_out(const StepPosition& place, ItemRef what, std::int64_t bytes) {
   std::vector<int>& numbers = transfer_of_[place_in(what.pass)];
   if (numbers.size() <= place_in(what.item)) numbers.resize(place_in(what.item) + 1, -1);
   numbers[place_in(what.item)] = static_cast<int>(transfers_.size());
@@ -83,7 +83,7 @@ void TimedStep::copies_out(const StepPlace& place, ItemRef what, std::int64_t by
   transfer.seen.saved_ns = whole(now_ns_);
 }
 
-void TimedStep::releases(const StepPlace& place, ItemRef what) {
+void TimedStep::releases(const StepPosition& place, ItemRef what) {
   Transfer& transfer = transfer_of(what);
   const double end = link_.end_of(SimulatedLink::kOut, transfer.groups[SimulatedLink::kOut]);
   wait(place, what, end, result_.waits.release_ns);
@@ -92,7 +92,7 @@ void TimedStep::releases(const StepPlace& place, ItemRef what) {
   transfer.seen.released_ns = whole(now_ns_);
 }
 
-void TimedStep::gives_up(const StepPlace& place, ItemRef what) {
+void TimedStep::gives_up(const StepPosition& place, ItemRef what) {
   Transfer& transfer = transfer_of(what);
   const int group = transfer.groups[SimulatedLink::kOut];
   const auto bytes = static_cast<std::int64_t>(transfer.seen.bytes.count());
@@ -101,7 +101,7 @@ void TimedStep::gives_up(const StepPlace& place, ItemRef what) {
   wait(place, what, link_.end_of(SimulatedLink::kOut, group), result_.waits.in_place_ns);
 }
 
-void TimedStep::copies_back(const StepPlace& place, ItemRef what, std::int64_t bytes) {
+void TimedStep::copies_back(const StepPosition& place, ItemRef what, std::int64_t bytes) {
   Transfer& transfer = transfer_of(what);
   transfer.groups[SimulatedLink::kBack] =
       link_.add(SimulatedLink::kBack, bytes, now_ns_, transfer.groups[SimulatedLink::kOut]);
@@ -111,14 +111,14 @@ void TimedStep::copies_back(const StepPlace& place, ItemRef what, std::int64_t b
   back_order_.push_back(static_cast<int>(&transfer - transfers_.data()));
 }
 
-void TimedStep::fetches(const StepPlace& place, ItemRef what) {
+void TimedStep::fetches(const StepPosition& place, ItemRef what) {
   Transfer& transfer = transfer_of(what);
   const double end = link_.end_of(SimulatedLink::kBack, transfer.groups[SimulatedLink::kBack]);
   wait(place, what, end, result_.waits.reload_ns);
   transfer.seen.ready_ns = whole(now_ns_);
 }
 
-void TimedStep::gathers(const StepPlace& place, ItemRef what, bool away) {
+void TimedStep::gathers(const StepPosition& place, ItemRef what, bool away) {
   double begin = std::max(now_ns_, gathered_ns_);
   if (away) {
     const int group = transfer_of(what).groups[SimulatedLink::kBack];
@@ -136,13 +136,13 @@ void TimedStep::gathers(const StepPlace& place, ItemRef what, bool away) {
                            place.pass == what.pass ? place.moment : -1});
 }
 
-void TimedStep::has_gathered(const StepPlace& place, ItemRef what) {
+void TimedStep::has_gathered(const StepPosition& place, ItemRef what) {
   wait(place, what, gather_end_.at({what.pass, what.item}), result_.waits.gather_ns);
 }
 
 void TimedStep::hands_over() { link_.hand_over(); }
 
-void TimedStep::wait(const StepPlace& place, ItemRef what, double until, std::int64_t& total) {
+void TimedStep::wait(const StepPosition& place, ItemRef what, double until, std::int64_t& total) {
   if (until <= now_ns_) return;
   const double begin = std::exchange(now_ns_, until);
   total += whole(until) - whole(begin);
@@ -155,7 +155,7 @@ PassStep TimedStep::step_of(int pass, bool backward) const {
   return step;
 }
 
-void TimedStep::span(SimulatedWork work, const StepPlace& place, double begin, int buffer) {
+void TimedStep::span(SimulatedWork work, const StepPosition& place, double begin, int buffer) {
   result_.spans.push_back({SimulatedStream::kCompute, work, whole(begin), whole(now_ns_),
                            step_of(place.pass, place.backward), buffer, place.moment});
 }
@@ -205,8 +205,8 @@ void TimedStep::add_trace() {
   }
 }
 
-PeakPlace TimedStep::describe_peak() const {
-  PeakPlace found;
+PeakLocation TimedStep::describe_peak() const {
+  PeakLocation found;
   if (passes_.empty()) return found;
   found.pass = step_of(peak_.pass, peak_.backward);
   found.moment = peak_.moment;
@@ -233,7 +233,7 @@ Simulation TimedStep::take() && {
   result_.step_ns = whole(now_ns_);
   result_.slowed_ns = whole(slowed_ns_);
   result_.peak = Bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(most_bytes_, 0)));
-  result_.peak_place = describe_peak();
+  result_.peak_location = describe_peak();
   if (trace_) add_trace();
   return std::move(result_);
 }

@@ -21,15 +21,15 @@ class TimedStep final : public StepListener {
             const LinkSpeed& link, const ShardModel& shard, bool trace,
             AloneTimes* alone = nullptr);
 
-  void computes(const StepPlace& place, std::int64_t ns, std::int64_t bytes) override;
-  void repeats(const StepPlace& place, const ReplayJob& job, std::int64_t bytes) override;
-  void copies_out(const StepPlace& place, ItemRef what, std::int64_t bytes) override;
-  void releases(const StepPlace& place, ItemRef what) override;
-  void gives_up(const StepPlace& place, ItemRef what) override;
-  void copies_back(const StepPlace& place, ItemRef what, std::int64_t bytes) override;
-  void fetches(const StepPlace& place, ItemRef what) override;
-  void gathers(const StepPlace& place, ItemRef what, bool away) override;
-  void has_gathered(const StepPlace& place, ItemRef what) override;
+  void computes(const StepPosition& place, std::int64_t ns, std::int64_t bytes) override;
+  void repeats(const StepPosition& place, const ReplayJob& job, std::int64_t bytes) override;
+  void copies_out(const StepPosition& place, ItemRef what, std::int64_t bytes) override;
+  void releases(const StepPosition& place, ItemRef what) override;
+  void gives_up(const StepPosition& place, ItemRef what) override;
+  void copies_back(const StepPosition& place, ItemRef what, std::int64_t bytes) override;
+  void fetches(const StepPosition& place, ItemRef what) override;
+  void gathers(const StepPosition& place, ItemRef what, bool away) override;
+  void has_gathered(const StepPosition& place, ItemRef what) override;
   void hands_over() override;
 
   /// When the step is over.
@@ -44,14 +44,14 @@ class TimedStep final : public StepListener {
 
   [[nodiscard]] Transfer& transfer_of(ItemRef what);
   [[nodiscard]] PassStep step_of(int pass, bool backward) const;
-  void wait(const StepPlace& place, ItemRef what, double until, std::int64_t& total);
+  void wait(const StepPosition& place, ItemRef what, double until, std::int64_t& total);
   /// Computes. Gives how long that takes without copies.
   double go_on(double ns);
-  void hold(const StepPlace& place, std::int64_t bytes);
-  void span(SimulatedWork work, const StepPlace& place, double begin, int buffer);
+  void hold(const StepPosition& place, std::int64_t bytes);
+  void span(SimulatedWork work, const StepPosition& place, double begin, int buffer);
   void add_copies(SimulatedLink::Direction direction, const std::vector<int>& transfers);
   void add_trace();
-  [[nodiscard]] PeakPlace describe_peak() const;
+  [[nodiscard]] PeakLocation describe_peak() const;
 
   const std::vector<PlannedChunk>& chunks_;
   std::vector<PassStep> passes_;  // In the order of their forwards,
@@ -64,7 +64,7 @@ class TimedStep final : public StepListener {
   double slowed_ns_ = 0;
   std::int64_t most_bytes_ = 0;
   bool any_bytes_ = false;
-  StepPlace peak_;
+  StepPosition peak_;
   std::vector<Transfer> transfers_;                   // In the order of their copies out,
   std::vector<int> back_order_;                       // and back.
   std::vector<std::vector<int>> transfer_of_;         // By pass, then item.

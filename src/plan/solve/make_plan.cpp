@@ -98,9 +98,9 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
     passages += summary.passages;
     plan.chunks.push_back(std::move(decided.plan));
   }
-  if (translated.in_flight_modules) {
-    plan.limits.in_flight = bytes_of_modules(profile, translated, plan) *
-                            static_cast<std::uint64_t>(*translated.in_flight_modules);
+  if (translated.offload_window_modules) {
+    plan.limits.offload_window = bytes_of_modules(profile, translated, plan) *
+                                 static_cast<std::uint64_t>(*translated.offload_window_modules);
   }
   add_notes(translated, matched, plan);
   add_recompute_notes(passages, plan);

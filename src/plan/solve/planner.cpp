@@ -128,18 +128,18 @@ class Planning {
   }
 
   /// As set_windows() does for rules, and at no cost with the link as it was measured.
-  void limit_lingering(Plan& plan) {
-    if (has_equal() || plan.limits.in_flight || plan.limits.ahead) return;
+  void limit_pending_release(Plan& plan) {
+    if (has_equal() || plan.limits.offload_window || plan.limits.prefetch_window) return;
     const std::int64_t free_ns = simulator_.run(plan).step_ns;
-    Simulator(slow_, simulator_.schedule(), options_.shard).limit_lingering(plan);
+    Simulator(slow_, simulator_.schedule(), options_.shard).limit_pending_release(plan);
     if (simulator_.run(plan).step_ns <= free_ns) return;
-    plan.most_leaving = plan.most_ahead = std::nullopt;
+    plan.max_pending_release = plan.max_prefetch = std::nullopt;
   }
 
   [[nodiscard]] PlannedStep result(const Found& found, std::int64_t budget, std::int64_t bound) {
     PlannedStep step;
     step.plan = found.evaluated.plan;
-    limit_lingering(step.plan);
+    limit_pending_release(step.plan);
     const Simulation simulation = simulator_.run(step.plan);
     step.base_ns = base_.step_ns;
     step.base_peak = base_.peak;
@@ -265,7 +265,7 @@ SmallestBudget smallest_budget(const Profile& profile, const PlannerOptions& opt
   require_usable(profile, options);
   Planning planning(profile, options);
   const Simulation& smallest = planning.smallest().evaluated.simulation;
-  return {smallest.peak, smallest.peak_place.scope, smallest.peak_place.what};
+  return {smallest.peak, smallest.peak_location.scope, smallest.peak_location.what};
 }
 
 std::vector<CurvePoint> plan_curve(const Profile& profile, const PlannerOptions& options,

@@ -18,7 +18,7 @@ struct Offer {
 /// how much time has passed until a moment of it.
 class Until {
  public:
-  Until(const Evaluator& evaluator, const PeakPlace& peak) {
+  Until(const Evaluator& evaluator, const PeakLocation& peak) {
     for (const PassStep& step : evaluator.schedule()) {
       const ChunkSpace& space = space_of_chunk(evaluator, step.chunk);
       if (!step.backward) ++in_flight_[step.chunk];
@@ -58,7 +58,7 @@ std::vector<Offer> offers_of(const ChunkSpace& space, int passes) {
     if (!space.buffers[id].recompute || !life.counted) continue;
     const int value = space.chunk->buffers[id].value;
     const int call = space.chunk->values[to_index(value)].call;
-    const bool free = life.first_need < 0 || life.let_go >= life.first_need;
+    const bool free = life.first_need < 0 || life.last_forward_use >= life.first_need;
     Offer& offer = by_call[free ? -1 : call];
     offer.bytes += static_cast<double>(life.bytes) * passes;
     offer.ns = free ? 0 : static_cast<double>(space.replay_ns[to_index(call)]) * passes;
@@ -74,7 +74,7 @@ std::int64_t closed_bound_ns(const Evaluator& evaluator, const Simulation& base,
                              const LinkSpeed& link, std::int64_t budget) {
   const auto peak = static_cast<std::int64_t>(base.peak.count());
   if (peak <= budget) return base.step_ns;
-  const Until until(evaluator, base.peak_place);
+  const Until until(evaluator, base.peak_location);
   const double per_ns = link.out * 1e-9;
   std::vector<Offer> offers;
   for (const ChunkSpace& space : evaluator.spaces()) {

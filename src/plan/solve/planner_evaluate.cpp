@@ -26,7 +26,7 @@ class BytesListener : public StepListener {
   }
 
  protected:
-  [[nodiscard]] int step_of(const StepPlace& place) const {
+  [[nodiscard]] int step_of(const StepPosition& place) const {
     const auto pass = static_cast<std::size_t>(place.pass);
     return place.backward ? backward_[pass] : forward_[pass];
   }
@@ -46,11 +46,11 @@ class ExcessProbe final : public BytesListener {
         budget_(budget),
         excess_(static_cast<std::size_t>(slots.count())) {}
 
-  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
     note(slots_.before(step_of(place), place.moment), bytes);
   }
 
-  void repeats(const StepPlace& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
+  void repeats(const StepPosition& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
     note(std::min(slots_.after(step_of(place), place.moment), slots_.count() - 1), bytes);
   }
 
@@ -80,7 +80,7 @@ class PieceProbe final : public BytesListener {
     }
   }
 
-  void computes(const StepPlace& place, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
     bytes_[static_cast<std::size_t>(step_of(place))][static_cast<std::size_t>(place.moment)] =
         bytes;
   }

@@ -7,8 +7,8 @@
 
 #include "plan/policy/match.hpp"
 #include "plan/simulate/simulator.hpp"
+#include "plan/solve/milp_slots.hpp"
 #include "plan/solve/planner_space.hpp"
-#include "plan/solve/programme_slots.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/simulate.hpp"
 

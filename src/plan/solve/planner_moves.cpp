@@ -18,12 +18,12 @@ std::vector<ActionKind> others(const BufferOptions& options, ActionKind now) {
   return kinds;
 }
 
-std::vector<Wish> others(const ValueOptions& options, Wish now) {
-  std::vector<Wish> wishes;
-  if (options.replay && now != Wish::kReplay) wishes.push_back(Wish::kReplay);
-  if (options.hold && now != Wish::kKeep) wishes.push_back(Wish::kKeep);
-  if (options.offload && now != Wish::kOffload) wishes.push_back(Wish::kOffload);
-  return wishes;
+std::vector<Request> others(const ValueOptions& options, Request now) {
+  std::vector<Request> requests;
+  if (options.replay && now != Request::kReplay) requests.push_back(Request::kReplay);
+  if (options.hold && now != Request::kKeep) requests.push_back(Request::kKeep);
+  if (options.offload && now != Request::kOffload) requests.push_back(Request::kOffload);
+  return requests;
 }
 
 /// Nanoseconds to make a buffer again, if what its call reads is there.
@@ -52,7 +52,7 @@ void sort_by_rank(std::vector<Move>& moves) {
 
 void make(const Move& move, Choice& choice) {
   if (move.value) {
-    choice[move.chunk].values[move.id] = move.wish;
+    choice[move.chunk].values[move.id] = move.request;
   } else {
     choice[move.chunk].buffers[move.id] = move.action;
   }
@@ -61,7 +61,7 @@ void make(const Move& move, Choice& choice) {
 std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, const Choice& choice,
                                      const Evaluated& evaluated) {
   std::vector<Move> moves;
-  const PeakPlace& peak = evaluated.simulation.peak_place;
+  const PeakLocation& peak = evaluated.simulation.peak_location;
   for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
     const ChunkSpace& space = spaces[chunk];
     const bool here = space.chunk->chunk == peak.pass.chunk;
@@ -75,12 +75,12 @@ std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, cons
         const double per_byte = replay_ns(space, id) / static_cast<double>(life.bytes);
         const double away = now == ActionKind::kKeep ? 0 : 1e6;
         const double cost = kind == ActionKind::kRecompute ? per_byte : 0.01;
-        moves.push_back({chunk, false, id, kind, Wish::kNone, away + cost});
+        moves.push_back({chunk, false, id, kind, Request::kNone, away + cost});
       }
     }
     for (const std::size_t id : anchored_values(space, evaluated.plan.chunks[chunk])) {
-      for (const Wish wish : others(space.values[id], choice[chunk].values[id])) {
-        moves.push_back({chunk, true, id, ActionKind::kKeep, wish, 1e5});
+      for (const Request request : others(space.values[id], choice[chunk].values[id])) {
+        moves.push_back({chunk, true, id, ActionKind::kKeep, request, 1e5});
       }
     }
   }
@@ -99,7 +99,7 @@ std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>
       const std::string key = std::to_string(chunk) + " " + fold(position.scope).shape + " " +
                               position.saver + " " + std::to_string(position.ordinal);
       const auto add = [&](bool may, ActionKind kind) {
-        if (may) by_place[{key, kind}].push_back({chunk, false, id, kind, Wish::kNone, 0});
+        if (may) by_place[{key, kind}].push_back({chunk, false, id, kind, Request::kNone, 0});
       };
       add(options.keep, ActionKind::kKeep);
       add(options.offload, ActionKind::kOffload);
@@ -131,12 +131,12 @@ std::vector<Move> moves_for_time(const std::vector<ChunkSpace>& spaces, const Ch
         double gain = 0;
         if (now == ActionKind::kRecompute) gain += replay_ns(space, id);
         if (kind == ActionKind::kRecompute) gain -= replay_ns(space, id);
-        moves.push_back({chunk, false, id, kind, Wish::kNone, -gain});
+        moves.push_back({chunk, false, id, kind, Request::kNone, -gain});
       }
     }
     for (const std::size_t id : anchored_values(space, evaluated.plan.chunks[chunk])) {
-      for (const Wish wish : others(space.values[id], choice[chunk].values[id])) {
-        moves.push_back({chunk, true, id, ActionKind::kKeep, wish, 0});
+      for (const Request request : others(space.values[id], choice[chunk].values[id])) {
+        moves.push_back({chunk, true, id, ActionKind::kKeep, request, 0});
       }
     }
   }

@@ -8,13 +8,13 @@
 
 namespace spillway {
 
-/// Another action for a buffer, or another wish for an unsaved value.
+/// Another action for a buffer, or another request for an unsaved value.
 struct Move {
   std::size_t chunk = 0;
   bool value = false;
   std::size_t id = 0;
   ActionKind action{};  ///< Of buffers,
-  Wish wish{};          ///< and of values.
+  Request request{};    ///< and of values.
   double rank = 0;      ///< Smaller ones are tried first.
 };
 

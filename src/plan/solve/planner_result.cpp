@@ -42,9 +42,9 @@ void keep_what_stays(Search& search, std::int64_t budget, Found& found) {
       }
     }
     for (std::size_t id = 0; id < plan.anchors.size(); ++id) {
-      Wish& wish = choice[i].values[to_index(value_of(*spaces[i].chunk, plan.anchors[id]))];
+      Request& request = choice[i].values[to_index(value_of(*spaces[i].chunk, plan.anchors[id]))];
       const int item = static_cast<int>(plan.decisions.size() + id);
-      if (wish == Wish::kOffload && !back.contains({number, item})) wish = Wish::kKeep;
+      if (request == Request::kOffload && !back.contains({number, item})) request = Request::kKeep;
     }
   }
   if (choice == found.choice) return;
@@ -88,7 +88,7 @@ std::string gap_text(double gap) {
 
 std::string infeasible_text(const Search& search, const Found& smallest, Bytes budget) {
   const Simulation& simulation = smallest.evaluated.simulation;
-  const PeakPlace& peak = simulation.peak_place;
+  const PeakLocation& peak = simulation.peak_location;
   std::string text = "no plan fits " + to_string(budget) + ": the smallest peak is " +
                      to_string(simulation.peak) + " (" +
                      (peak.scope.empty() ? "outside of all scopes" : peak.scope) + ", " +
@@ -97,7 +97,7 @@ std::string infeasible_text(const Search& search, const Found& smallest, Bytes b
   std::int64_t pinned = 0;
   for (const ChunkSpace& space : search.evaluator().spaces()) {
     if (space.chunk->chunk != peak.pass.chunk) continue;
-    other = space.chunk->timeline[to_index(peak.moment)].other_bytes;
+    other = space.chunk->timeline[to_index(peak.moment)].untracked_bytes;
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {
       const BufferLife& life = space.model.buffers[id];
       const bool alive = life.born < peak.moment && peak.moment <= life.dropped;

@@ -56,23 +56,23 @@ void Search::say(const std::string& text) const {
 }
 
 std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpeed& link) {
-  Programme programme(
+  MilpModel milp_model(
       evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
   ++rounds_;
-  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  const Solution solution = solve(milp_model.linear(), {.relaxed = true});
   if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
-  return programme.nanoseconds(solution.bound);
+  return milp_model.nanoseconds(solution.bound);
 }
 
 std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const LinkSpeed& link) {
-  Programme programme(
+  MilpModel milp_model(
       evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
   ++rounds_;
-  const Solution solution = solve(programme.linear(), {.relaxed = true});
+  const Solution solution = solve(milp_model.linear(), {.relaxed = true});
   if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
-  return programme.bytes(solution.bound);
+  return milp_model.bytes(solution.bound);
 }
 
 Found Search::look_at(Choice choice, std::int64_t budget) {
@@ -161,11 +161,11 @@ const Found& Search::smallest() {
   take_if_better(everywhere(ActionKind::kRecompute), 0, best);
   if (can_try_all()) {
     try_all(0, 0, best);
-  } else if (const std::optional<Choice> solved = solve_programme({.stance = Stance::kCautious,
-                                                                   .budget = std::nullopt,
-                                                                   .most_ns = std::nullopt,
-                                                                   .host = host_},
-                                                                  fine_)) {
+  } else if (const std::optional<Choice> solved = solve_milp({.stance = Stance::kCautious,
+                                                              .budget = std::nullopt,
+                                                              .most_ns = std::nullopt,
+                                                              .host = host_},
+                                                             fine_)) {
     take_if_better(*solved, 0, best);
   }
   improve(best, 0);
@@ -220,7 +220,7 @@ void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
 
 std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots& slots,
                                                double link) {
-  ProgrammeOptions options{
+  MilpOptions options{
       .stance = Stance::kCautious,
       .budget = budget,
       .most_ns = std::nullopt,
@@ -231,7 +231,7 @@ std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots&
   for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
        ++round) {
     say(round == 0 ? "solving the programme" : "solving the programme again, with less memory");
-    std::optional<Choice> choice = solve_programme(options, slots);
+    std::optional<Choice> choice = solve_milp(options, slots);
     if (!choice) break;
     Found found = look_at(std::move(*choice), budget);
     const bool fits = found.evaluated.fits();
@@ -248,9 +248,9 @@ std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots&
   return best;
 }
 
-std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, const Slots& slots) {
-  Programme programme(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
-  LinearProgramme& linear = programme.linear();
+std::optional<Choice> Search::solve_milp(const MilpOptions& options, const Slots& slots) {
+  MilpModel milp_model(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
+  LinearModel& linear = milp_model.linear();
   rounds_ += 2;
   const Solution relaxed = solve(linear, {.relaxed = true});
   if (relaxed.columns.empty()) return std::nullopt;
@@ -273,7 +273,7 @@ std::optional<Choice> Search::solve_programme(const ProgrammeOptions& options, c
     ++rounds_;
     solution = solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
   }
-  return programme.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
+  return milp_model.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
 }
 
 void Search::improve(Found& found, std::int64_t budget) {

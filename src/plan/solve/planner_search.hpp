@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "plan/solve/milp_model.hpp"
 #include "plan/solve/planner_evaluate.hpp"
 #include "plan/solve/planner_moves.hpp"
-#include "plan/solve/programme.hpp"
 #include "spillway/plan/planner.hpp"
 
 namespace spillway {
@@ -60,8 +60,7 @@ class Search {
   [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
   [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots,
                                                        double link);
-  [[nodiscard]] std::optional<Choice> solve_programme(const ProgrammeOptions& options,
-                                                      const Slots& slots);
+  [[nodiscard]] std::optional<Choice> solve_milp(const MilpOptions& options, const Slots& slots);
   void improve(Found& found, std::int64_t budget);
   bool try_layers(std::int64_t budget, int& left, Found& found);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,

@@ -43,13 +43,13 @@ class SpaceBuilder {
     if (!space_.decided.open[to_index(buffer.id)]) {
       const Decision& decision = space_.decided.plan.decisions[to_index(buffer.id)];
       ActionKind kind = decision.action.kind;
-      if (kind == ActionKind::kRecompute && !possible) kind = decision.second;
+      if (kind == ActionKind::kRecompute && !possible) kind = decision.fallback;
       return {kind == ActionKind::kKeep, kind == ActionKind::kOffload,
               kind == ActionKind::kRecompute};
     }
     if (!life.movable || life.bytes == 0 || !life_is_known(life)) return {};
-    const bool gone_in_forward = life.let_go <= space_.model.backward_begins;
-    const bool needed_later = life.first_need < 0 || life.let_go < life.first_need;
+    const bool gone_in_forward = life.last_forward_use <= space_.model.backward_begins;
+    const bool needed_later = life.first_need < 0 || life.last_forward_use < life.first_need;
     const bool link = profile_.link.out > 0;  // There is none where no host memory was to be had.
     return {true, link && gone_in_forward && needed_later,
             possible && needed_later && !leaves_its_layer(buffer)};
@@ -62,7 +62,7 @@ class SpaceBuilder {
   }
 
   [[nodiscard]] static bool life_is_known(const BufferLife& life) {
-    return life.born <= life.let_go && life.saved <= life.dropped;
+    return life.born <= life.last_forward_use && life.saved <= life.dropped;
   }
 
   void find_reads() {
@@ -148,7 +148,7 @@ ChunkSpace space_of(const ChunkProfile& chunk, const Profile& profile, const Rul
 
 ChunkChoice choose_everywhere(const ChunkSpace& space, ActionKind wanted) {
   ChunkChoice choice;
-  choice.values.resize(space.values.size(), Wish::kNone);
+  choice.values.resize(space.values.size(), Request::kNone);
   for (const BufferOptions& options : space.buffers) {
     const bool may = (wanted == ActionKind::kOffload && options.offload) ||
                      (wanted == ActionKind::kRecompute && options.recompute);

@@ -65,7 +65,7 @@ struct ChunkSpace {
 /// What was decided about one chunk.
 struct ChunkChoice {
   std::vector<ActionKind> buffers;  ///< By id.
-  std::vector<Wish> values;         ///< By id.
+  std::vector<Request> values;      ///< By id.
   std::vector<bool> shard;          ///< By id: in parts, unless it is recomputed. Empty: nothing.
 
   bool operator==(const ChunkChoice&) const = default;

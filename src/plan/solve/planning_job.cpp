@@ -59,7 +59,7 @@ PlanningJob::Answer PlanningJob::plan(const Question& question) {
     Bytes kept_back = question.reserve;
     if (!question.passes.empty()) {
       const std::int64_t more =
-          unforeseen_bytes(profile, question.recorded, question.passes, budget);
+          unpredicted_bytes(profile, question.recorded, question.passes, budget);
       kept_back += Bytes(static_cast<std::uint64_t>(more));
     }
     answer.planned = plan_with_less(profile, options, budget, kept_back);

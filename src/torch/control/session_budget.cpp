@@ -109,7 +109,7 @@ void SessionCore::keep_within_budget() {
 }
 
 void SessionCore::make_room(Pass& pass, std::size_t allowed) {
-  if (pass.growth == 0 && !proving_) return;
+  if (pass.growth == 0 && !verifying_) return;
   const ChunkLayout& layout = *pass.layout;
   for (; pass.next_kept < layout.may_leave.size() && on_device_ > allowed; ++pass.next_kept) {
     const BufferRef buffer = pass.buffers[pass.next_kept].lock();
@@ -119,7 +119,7 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
     if (!copy_out(*buffer)) return;
     buffer->action = ActionKind::kOffload;
-    if (!proving_) {
+    if (!verifying_) {
       count_fallback("more was saved than was recorded: a buffer that was to be kept left");
     }
     release(*buffer);
@@ -128,12 +128,12 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
 
 std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
   if (plan_ == nullptr || !plan_->budget) return allowance;
-  const std::size_t more = pass.growth + (proving_ ? pass.layout->proof_bytes : 0);
+  const std::size_t more = pass.growth + (verifying_ ? pass.layout->verification_bytes : 0);
   return allowance - std::min(allowance, more);
 }
 
 void SessionCore::begin_measuring() {
-  const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !proving_;
+  const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !verifying_;
   if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
   budgeting_.timing =
       may && (options_.budget || fitting_.on) && std::exchange(budgeting_.time_next, false);
@@ -149,7 +149,7 @@ void SessionCore::begin_measuring() {
 
 void SessionCore::end_measuring() {
   const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
-  if (options_.budget && proving_) budgeting_.proving_peak = peak;
+  if (options_.budget && verifying_) budgeting_.verification_peak = peak;
   if (budgeting_.measuring) step_time_.end();
   if (budgeting_.measuring || budgeting_.timing) {
     // The plan knows nothing of passes that came in another order than was told.
@@ -164,7 +164,7 @@ void SessionCore::end_measuring() {
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (chunk == nullptr) continue;
     StepClock::end_of(*pass->moments);
-    timed_passes_.push_back({pass->key.chunk, numbers_in(*chunk, calls_of(*pass)), pass->moments});
+    timed_passes_.push_back({pass->key.chunk, match_calls(*chunk, calls_of(*pass)), pass->moments});
   }
   if (!options_.plan_in_background) read_times(/*wait=*/true);
 }
@@ -198,7 +198,7 @@ void SessionCore::plan_for_record(PassSchedule schedule) {
     // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
     // their number alone leave room for that: the same value is seen at two places.
     if (pass->record->has_sizes_of(*chunk)) {
-      moments = renumbered(moments, numbers_in(*chunk, calls_of(*pass)));
+      moments = remapped(moments, match_calls(*chunk, calls_of(*pass)));
     }
     recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
   }
@@ -238,8 +238,10 @@ void SessionCore::start_planning() {
   question.options.shard = shard_model();
   if (plans_together()) {
     // What is sharded goes by them, whatever is allowed.
-    if (!limits.in_flight) limits.in_flight = options_.in_flight.value_or(small_window(*profile_));
-    if (!limits.ahead) limits.ahead = options_.ahead.value_or(Bytes(0));
+    if (!limits.offload_window)
+      limits.offload_window = options_.offload_window.value_or(small_window(*profile_));
+    if (!limits.prefetch_window)
+      limits.prefetch_window = options_.prefetch_window.value_or(Bytes(0));
     question.options.equal = equal_buffers();
   }
   question.recorded = recorded_schedule_;
@@ -379,7 +381,7 @@ BudgetReport SessionCore::budget_report() const {
   report.plans = budgeting_.plans;
   report.problem = budgeting_.problem;
   report.measured_peak = budgeting_.measured_peak;
-  report.proving_peak = budgeting_.proving_peak;
+  report.verification_peak = budgeting_.verification_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
   report.above = budgeting_.above;

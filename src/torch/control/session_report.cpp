@@ -25,11 +25,12 @@ void write_budget(const BudgetReport& budget, Line&& line) {
   const auto measured = [](bool any, const std::string& text) {
     return any ? ", measured " + text : std::string();
   };
-  line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
-                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
-                     (budget.proving_peak > Bytes(0)
-                          ? "; " + to_string(budget.proving_peak) + " in the step that proved it"
-                          : ""));
+  line("budget",
+       to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
+           measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+           (budget.verification_peak > Bytes(0)
+                ? "; " + to_string(budget.verification_peak) + " in the step that proved it"
+                : ""));
   line("step time",
        "predicted " + milliseconds(budget.predicted_step) + " ms" +
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
@@ -79,7 +80,7 @@ nlohmann::ordered_json json_of(const BudgetReport& budget) {
           {"measured_step_ns", budget.measured_step.count()},
           {"predicted_peak", budget.predicted_peak.count()},
           {"measured_peak", budget.measured_peak.count()},
-          {"proving_peak", budget.proving_peak.count()},
+          {"verification_peak", budget.verification_peak.count()},
           {"drift", budget.drift},
           {"above", budget.above}};
 }
@@ -110,7 +111,7 @@ std::string SessionReport::to_text() const {
                         number(late_reloads));
   if (repeated_calls > 0) {
     line("recomputed",
-         to_string(bytes_remade) + " by " + number(repeated_calls) + " operators" +
+         to_string(bytes_recomputed) + " by " + number(repeated_calls) + " operators" +
              (fused_kernels > 0 ? ", some as " + number(fused_kernels) + " kernels" : ""));
   }
   for (const std::string& each : demoted) line("not recomputed", each);
@@ -150,7 +151,7 @@ std::string SessionReport::to_json() const {
   json["late_reloads"] = late_reloads;
   json["repeated_calls"] = repeated_calls;
   json["fused_kernels"] = fused_kernels;
-  json["bytes_remade"] = bytes_remade.count();
+  json["bytes_recomputed"] = bytes_recomputed.count();
   json["demoted"] = demoted;
   json["stayed"] = {{"buffers", stayed.buffers}, {"bytes", stayed.bytes.count()}};
   json["waits"] = {{"step", waits.step},

@@ -67,7 +67,7 @@ void SessionCore::turn_to(const PassSchedule& schedule) {
 void SessionCore::keep_plan() {
   const bool failed = budgeting_.waiting && !budgeting_.problem.empty();
   if (budgeting_.waiting && !failed) return;
-  keep({schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, !prove_next_, demoted_});
+  keep({schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, !verify_next_, demoted_});
 }
 
 void SessionCore::keep_answer(const PlanningJob::Answer& answer) {
@@ -104,7 +104,7 @@ bool SessionCore::take_kept_plan() {
   budgeting_.waiting = false;
   budgeting_.problem.clear();
   adopt_plan(*kept.plan);
-  prove_next_ = !kept.proved;
+  verify_next_ = !kept.verified;
   demoted_ = std::move(kept.demoted);
   return true;
 }

@@ -24,7 +24,7 @@ at::ScalarType dtype_named(const std::string& name) {
   return at::ScalarType::Undefined;
 }
 
-std::size_t proof_bytes(const Profile& profile, const ChunkPlan& plan) {
+std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan) {
   const auto chunk =
       std::find_if(profile.chunks.begin(), profile.chunks.end(),
                    [&](const ChunkProfile& each) { return each.chunk == plan.chunk; });
@@ -64,10 +64,10 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
   const bool verifies = options_.verify_every > 0 &&
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
-  const bool proves = (prove_next_ || verifies) && !record_next_;
-  agree_on_sharding(proves);
-  prove_next_ = false;
-  proving_ = (proves && recomputes) || sharding_.proving;
+  const bool verifies_now = (verify_next_ || verifies) && !record_next_;
+  agree_on_sharding(verifies_now);
+  verify_next_ = false;
+  verifying_ = (verifies_now && recomputes) || sharding_.verifying;
   follower_.begin(schedule);
   in_step_ = true;
   thread_ = std::this_thread::get_id();
@@ -122,8 +122,8 @@ void SessionCore::end_step() noexcept {
   if (thread_ == std::this_thread::get_id()) recorder_.stop();
   settle_awaited();
   awaited_.clear();
-  if (proving_) finish_proof();
-  proving_ = false;
+  if (verifying_) finish_verification();
+  verifying_ = false;
   if (recording_ || tracing_ != nullptr) stop_recording_scopes();
   const bool recorded = recording_;
   if (recording_) {
@@ -148,7 +148,7 @@ void SessionCore::end_step() noexcept {
     pass->record = nullptr;
     pass->moments = nullptr;
     pass->over = true;
-    for (const ValueId anchor : std::exchange(pass->anchors, {})) let_go_root(anchor, *pass->book);
+    for (const ValueId anchor : std::exchange(pass->anchors, {})) release_root(anchor, *pass->book);
   }
   keep_trace(recorded);
   passes_.clear();
@@ -174,7 +174,7 @@ void SessionCore::finish_recording() {
     }
     std::vector<Moment> moments;
     if (!clock_.failed() && pass->moments->in_order) moments = own_moments(*pass->moments);
-    if (pass->moments->left) pass->record->let_go_with_forward(moments);
+    if (pass->moments->left) pass->record->released_with_forward(moments);
     profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
                                                   std::move(moments), profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
@@ -210,8 +210,8 @@ void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
       first = pass.get();
     } else if (pass->record->has_sizes_of(chunk)) {
       const std::vector<Moment> moments =
-          renumbered(own_moments(*pass->moments), numbers_in(chunk, calls_of(*pass)));
-      chunk.later_bytes = other_bytes(chunk, moments, granularity);
+          remapped(own_moments(*pass->moments), match_calls(chunk, calls_of(*pass)));
+      chunk.later_untracked_bytes = untracked_bytes(chunk, moments, granularity);
       return;
     }
   }
@@ -231,25 +231,26 @@ void SessionCore::adopt_plan(Plan plan) {
   step_time_.forget();
   budgeting_.measured_step = {};
   budgeting_.measured_peak = {};
-  budgeting_.proving_peak = {};
+  budgeting_.verification_peak = {};
   plan_ = std::make_shared<const Plan>(std::move(plan));
-  prove_next_ = true;
+  verify_next_ = true;
   demoted_.clear();
-  sharding_.proved = false;
+  sharding_.verified = false;
   sharding_.refused.clear();
   remember_plan();
   lay_out();
 }
 
 void SessionCore::lay_out() {
-  const Bytes window = plan_->limits.in_flight.value_or(options_.in_flight.value_or(kWindow));
-  out_window_.set_limit(plan_->most_leaving.value_or(window));
-  reload_window_.set_limit(
-      plan_->most_ahead.value_or(plan_->limits.ahead.value_or(options_.ahead.value_or(kWindow))));
+  const Bytes window =
+      plan_->limits.offload_window.value_or(options_.offload_window.value_or(kWindow));
+  out_window_.set_limit(plan_->max_pending_release.value_or(window));
+  reload_window_.set_limit(plan_->max_prefetch.value_or(
+      plan_->limits.prefetch_window.value_or(options_.prefetch_window.value_or(kWindow))));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
-    if (profile_ != nullptr) layout->proof_bytes = proof_bytes(*profile_, chunk);
+    if (profile_ != nullptr) layout->verification_bytes = verification_bytes(*profile_, chunk);
     layouts_[chunk.chunk] = layout;
   }
   sharding_.window.set_limit(window);
@@ -268,8 +269,8 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
   for (const Decision& decision : plan.decisions) {
     layout->action.push_back(decision.action.kind);
     layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
-    layout->second.push_back(decision.second);
-    layout->held.push_back(decision.fixed == FixedReason::kHeldByCaller);
+    layout->fallback.push_back(decision.fallback);
+    layout->held.push_back(decision.fixed == FixedReason::kCallerOwned);
     layout->bytes.push_back(decision.bytes.count());
     layout->may_leave.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
@@ -323,7 +324,7 @@ void SessionCore::use_plan(Plan plan) {
 
 void SessionCore::verify_next_step() {
   const std::lock_guard lock(mutex_);
-  prove_next_ = true;
+  verify_next_ = true;
 }
 
 void SessionCore::record_next_step() {
@@ -402,7 +403,7 @@ SessionReport SessionCore::report() const {
   report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.staying_peak);
   report.repeated_calls = last_step_.repeated_calls;
   report.fused_kernels = last_step_.fused_kernels;
-  report.bytes_remade = last_step_.bytes_remade;
+  report.bytes_recomputed = last_step_.bytes_recomputed;
   report.demoted = demoted_;
   const double reduced =
       static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);

@@ -25,7 +25,7 @@ void SessionCore::begin_trace() {
   try {
     TimeMark epoch = device_->epoch();
     if (epoch.event != nullptr) engine_->start_timing(epoch.event);
-    const bool planned = !recording_ && !proving_;
+    const bool planned = !recording_ && !verifying_;
     tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? profile_ : nullptr, plan_);
   } catch (const Error&) {
     return;  // Whoever uses the failed device is told.
@@ -78,8 +78,8 @@ Trace SessionCore::trace() const {
   {
     const std::lock_guard lock(mutex_);
     traced = traced_;
-    options.windows.in_flight = out_window_.limit();
-    options.windows.ahead = reload_window_.limit();
+    options.windows.offload_window = out_window_.limit();
+    options.windows.prefetch_window = reload_window_.limit();
     options.shard = shard_model();
   }
   if (measured == nullptr || traced == nullptr) {

@@ -17,8 +17,8 @@ constexpr int kMostFits = 16;
 void SessionCore::plan_by_rules(PassSchedule recorded) {
   adopt_plan(make_plan(*profile_, options_.rules));
   kept_plans_.clear();
-  const bool given =
-      options_.in_flight || options_.ahead || plan_->limits.in_flight || plan_->limits.ahead;
+  const bool given = options_.offload_window || options_.prefetch_window ||
+                     plan_->limits.offload_window || plan_->limits.prefetch_window;
   fitting_ = {};
   fitting_.on = !given;
   if (given) return;
@@ -35,8 +35,8 @@ void SessionCore::fit_windows() {
     chunk.forward_allowance.clear();
     chunk.backward_allowance.clear();
   }
-  plan.most_leaving = plan.most_ahead = std::nullopt;
-  plan.limits.in_flight = plan.limits.ahead = std::nullopt;
+  plan.max_pending_release = plan.max_prefetch = std::nullopt;
+  plan.limits.offload_window = plan.limits.prefetch_window = std::nullopt;
   if (++fitting_.fits <= kMostFits) {
     try {
       set_windows(*profile_, plan, schedule_, shard_model());

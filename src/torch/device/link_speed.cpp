@@ -168,11 +168,11 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   return speed;
 }
 
-bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
                double step_ns) {
-  if (unforeseen_ns < kUnforeseenShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
-  const double foreseen_ns = static_cast<double>(bytes.count()) / alone * 1e9;
-  const double share = std::max(kSlowest, foreseen_ns / (foreseen_ns + unforeseen_ns));
+  if (unpredicted_ns < kUnforeseenShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
+  const double predicted_ns = static_cast<double>(bytes.count()) / alone * 1e9;
+  const double share = std::max(kSlowest, predicted_ns / (predicted_ns + unpredicted_ns));
   alone *= share;
   with_other *= share;
   return true;

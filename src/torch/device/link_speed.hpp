@@ -15,10 +15,10 @@ namespace spillway {
 /// of the other way round if it cannot be told.
 [[nodiscard]] LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier);
 
-/// Lowers the speed of one direction so that copying `bytes` takes `unforeseen_ns` longer than was
+/// Lowers the speed of one direction so that copying `bytes` takes `unpredicted_ns` longer than was
 /// thought, but by 5 % at most: one step does not prove more. Less than 0.2 % of a step is nobody's
 /// doing. Says whether it did.
-[[nodiscard]] bool slow_down(double& alone, double& with_other, Bytes bytes, double unforeseen_ns,
+[[nodiscard]] bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
                              double step_ns);
 
 }  // namespace spillway

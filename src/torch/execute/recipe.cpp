@@ -52,11 +52,11 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       continue;
     }
     if (const auto buffer = value.buffer.lock()) {
-      if (buffer->action != ActionKind::kRecompute && !buffer->prove && value.unchanged()) {
+      if (buffer->action != ActionKind::kRecompute && !buffer->verify && value.unchanged()) {
         recipe.roots.push_back(each);
         continue;
       }
-      if ((buffer->prove || buffer->action == ActionKind::kRecompute) && !buffer->awaited) {
+      if ((buffer->verify || buffer->action == ActionKind::kRecompute) && !buffer->awaited) {
         // It is made again itself, from what it holds already.
         for (const ValueId root : buffer->roots) {
           if (seen.emplace(root, true).second) recipe.roots.push_back(root);

@@ -22,7 +22,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     watch_.unpacked(pass, buffer.id, mutex_);
   }
   begin_due_gathers(pass, buffer.id);
-  if (buffer.prove || buffer.action == ActionKind::kRecompute) {
+  if (buffer.verify || buffer.action == ActionKind::kRecompute) {
     lock.unlock();
     return remake(buffer, window);
   }
@@ -70,7 +70,7 @@ void SessionCore::begin_backward(Pass& pass) {
   release_parts_of_others(pass);
   begin_first_gather(pass);
   gather_ahead(pass);
-  for (const ValueId anchor : std::exchange(pass.anchors, {})) let_go_root(anchor, *pass.book);
+  for (const ValueId anchor : std::exchange(pass.anchors, {})) release_root(anchor, *pass.book);
 }
 
 void SessionCore::remember_tail(const Pass& pass) {
@@ -129,7 +129,7 @@ void SessionCore::queue_next_pass() {
 
 void SessionCore::bring_back(SavedBuffer& buffer) {
   if (!buffer.on_device() && buffer.shard != nullptr) {
-    bring_whole(buffer);
+    all_gather_buffer(buffer);
   } else if (!buffer.on_device()) {
     if (!adopt_if_alive(buffer)) {
       ++step_.late_reloads;
@@ -140,7 +140,7 @@ void SessionCore::bring_back(SavedBuffer& buffer) {
     buffer.ready = true;
     // Others still hold it, so moving it frees nothing.
     if (buffer.pass->record != nullptr && buffer.storage.use_count() > 1) {
-      buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
+      buffer.pass->record->fix(buffer.id, FixedReason::kCallerOwned);
     }
   }
   if (buffer.reloading && !buffer.ready) {
@@ -162,7 +162,7 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   ++step_.used_in_place;
   buffer.ready = true;
   if (buffer.pass->record != nullptr)
-    buffer.pass->record->fix(buffer.id, FixedReason::kHeldByCaller);
+    buffer.pass->record->fix(buffer.id, FixedReason::kCallerOwned);
   return true;
 }
 
@@ -175,7 +175,7 @@ std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass
   const std::size_t allowance =
       allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
   const Bytes room(allowance - std::min(allowance, on_device_));
-  return plan_->most_ahead ? reload_window_.next_of(room) : reload_window_.next_within(room);
+  return plan_->max_prefetch ? reload_window_.next_of(room) : reload_window_.next_within(room);
 }
 
 void SessionCore::reload_ahead(const Pass& pass) {
@@ -187,7 +187,7 @@ void SessionCore::reload_ahead(const Pass& pass) {
         reload_window_.finished(next->bytes);
         continue;
       }
-      buffer->ahead = true;
+      buffer->prefetched = true;
       start_reload(*buffer);
       any = true;
     }
@@ -228,11 +228,11 @@ void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tenso
 void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer == nullptr || buffer.use_count() > 1) return;
   if (buffer->in_window) take_from_window(buffer);
-  if (buffer->ahead) reload_window_.finished(Bytes(handed_out(buffer->bytes)));
+  if (buffer->prefetched) reload_window_.finished(Bytes(handed_out(buffer->bytes)));
   if (!buffer->anchor) saved_ -= buffer->bytes;
   staying_ -= buffer->staying;
   if (buffer->shard != nullptr) leave_shard(*buffer);
-  if (buffer->on_device()) let_go(buffer->bytes);
+  if (buffer->on_device()) last_forward_use(buffer->bytes);
   if (buffer->ticket) {
     const auto end = [&] {
       buffer->ticket = Ticket();

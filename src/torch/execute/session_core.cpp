@@ -72,8 +72,10 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
     : options_(std::move(options)),
       device_(std::move(device)),
       recorder_(*this),
-      out_window_(limits_of(options_).in_flight.value_or(options_.in_flight.value_or(kWindow))),
-      reload_window_(limits_of(options_).ahead.value_or(options_.ahead.value_or(kWindow))),
+      out_window_(
+          limits_of(options_).offload_window.value_or(options_.offload_window.value_or(kWindow))),
+      reload_window_(
+          limits_of(options_).prefetch_window.value_or(options_.prefetch_window.value_or(kWindow))),
       sharding_(out_window_.limit()),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
@@ -270,9 +272,9 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
   if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);
-  buffer->prove = action == ActionKind::kRecompute && proving_;
+  buffer->verify = action == ActionKind::kRecompute && verifying_;
   buffer->awaited = action == ActionKind::kRecompute;
-  buffer->action = buffer->prove ? ActionKind::kOffload : action;
+  buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
   if (start_shard(buffer)) return buffer;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
@@ -375,7 +377,7 @@ void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
     if (!oldest) return make_room(pass, allowed);
     release_popped(oldest->lock());
   }
-  if (plan_->most_leaving) release_overdue();
+  if (plan_->max_pending_release) release_overdue();
 }
 
 void SessionCore::release_popped(const BufferRef& buffer) {
@@ -398,8 +400,7 @@ void SessionCore::release(SavedBuffer& buffer) {
     device_->catch_up(*buffer.stream);
   });
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
-  let_go(buffer.bytes);
-  if (buffer.pass->record != nullptr) buffer.pass->record->released(buffer.id);
+  last_forward_use(buffer.bytes);
 }
 
 std::size_t SessionCore::handed_out(std::size_t bytes) const {

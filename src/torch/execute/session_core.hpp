@@ -33,8 +33,8 @@
 #include "torch/record/step_trace.hpp"
 #include "torch/record/storage_watch.hpp"
 #include "torch/record/wait_times.hpp"
-#include "torch/replay/proof.hpp"
 #include "torch/replay/replay.hpp"
+#include "torch/replay/verification.hpp"
 
 namespace spillway {
 
@@ -71,7 +71,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
   [[nodiscard]] Trace trace() const;
 
-  /// As aside().
+  /// As untimed_wait().
   void stand_aside(const std::function<void()>& wait);
 
   // What autograd asks for.
@@ -116,7 +116,7 @@ class SessionCore final : public Interceptor,
     std::shared_ptr<const Plan> plan;  // Null: none fits,
     std::string problem;               // for this reason,
     std::exception_ptr error;          // which nobody was told yet, if it is there.
-    bool proved = false;
+    bool verified = false;
     std::vector<std::string> demoted;
   };
 
@@ -179,15 +179,15 @@ class SessionCore final : public Interceptor,
   void settle_awaited();
   void settle(const BufferRef& buffer);
   void hold_root(ValueId root, RecipeBook& book);
-  void let_go_root(ValueId root, RecipeBook& book);
+  void release_root(ValueId root, RecipeBook& book);
 
   // Recompute, backward.
   void expect_replays(Pass& pass);
   [[nodiscard]] at::Tensor remake(SavedBuffer& buffer, const TensorWindow& window);
-  [[nodiscard]] at::Tensor prove(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
-                                 const TensorWindow& window);
-  [[nodiscard]] std::set<Proof::Key> proved_on_the_way(const SavedBuffer& buffer) const;
-  void remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
+  [[nodiscard]] at::Tensor verify(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
+                                  const TensorWindow& window);
+  [[nodiscard]] std::set<Verification::Key> verified_on_the_way(const SavedBuffer& buffer) const;
+  void recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
   [[nodiscard]] c10::Storage storage_of(const Value& value);
   void commit(const Replay::Job& job, RecipeBook& book);
@@ -207,7 +207,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
 
   // Sharding: what all ranks of the group agree on, forward, backward, and the proof.
-  void agree_on_sharding(bool proves);
+  void agree_on_sharding(bool verifies_now);
   void note_no_shard_group();
   [[nodiscard]] std::unique_ptr<ShardGroup::Words> ask(std::initializer_list<std::uint64_t> words);
   void open_for_shards(const std::shared_ptr<Pass>& pass);
@@ -223,7 +223,7 @@ class SessionCore final : public Interceptor,
   void stop_sharding(Pass& pass);
   /// No rank cuts anything of the forward that ran last any more. Before every gather.
   void close_forward();
-  void bring_whole(SavedBuffer& buffer);
+  void all_gather_buffer(SavedBuffer& buffer);
   void gather_ahead(Pass& pass);
   [[nodiscard]] Pass* next_to_gather() const;
   void begin_first_gather(Pass& pass);
@@ -236,8 +236,8 @@ class SessionCore final : public Interceptor,
   void leave_shard(SavedBuffer& buffer);
   void end_sharding() noexcept;
   /// What of the step's digests is not equal on all ranks; empty: they are of other buffers.
-  [[nodiscard]] std::optional<std::set<Proof::Key>> compare_digests();
-  void finish_shard_proof();
+  [[nodiscard]] std::optional<std::set<Verification::Key>> compare_digests();
+  void finish_shard_verification();
   void finish_comparison();
   /// By chunk and buffer of the profile: what the planner may shard.
   [[nodiscard]] std::vector<std::vector<bool>> equal_buffers() const;
@@ -301,14 +301,14 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
   [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
   void adopt_plan(Plan plan);
-  void finish_proof();
+  void finish_verification();
   void lay_out();
   [[nodiscard]] static std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   /// What torch's allocator hands out for `bytes`: what plans count in.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
   void hold(std::size_t bytes);
-  void let_go(std::size_t bytes) { on_device_ -= handed_out(bytes); }
+  void last_forward_use(std::size_t bytes) { on_device_ -= handed_out(bytes); }
 
   SessionOptions options_;
   std::unique_ptr<TorchDevice> device_;
@@ -329,14 +329,14 @@ class SessionCore final : public Interceptor,
   std::thread::id thread_;  // That of the step.
   bool recording_ = false;
   bool record_next_ = true;
-  bool proving_ = false;
-  bool prove_next_ = false;
+  bool verifying_ = false;
+  bool verify_next_ = false;
   CallRecorder recorder_;
   std::shared_ptr<RecipeBook> book_;  // Of this step; null where nothing is recorded.
-  std::vector<CallPlace> places_;     // By call; of a step that is recorded.
+  std::vector<CallLocation> places_;  // By call; of a step that is recorded.
   std::vector<CallId> running_calls_;
   std::vector<std::weak_ptr<SavedBuffer>> awaited_;
-  Proof proof_;
+  Verification verification_;
   std::unique_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   std::vector<std::string> demoted_;           // What was planned to be recomputed and cannot be.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
@@ -360,16 +360,17 @@ class SessionCore final : public Interceptor,
     std::shared_ptr<ShardGroup> group;
     double speed = 0;  // Of gathers, in bytes a second: the same number on all ranks.
     std::uint64_t digest =
-        0;                    // Of what all ranks' plans must have in common; 0: it shards nothing.
-    std::uint64_t ahead = 0;  // In this step: so many bytes are gathered ahead, on all ranks.
-    bool on = false;          // In this step,
-    bool proving = false;     // or it is proved what may be.
-    bool comparing = false;   // What is saved, for the planner: it is recorded.
-    std::set<Proof::Key> equal;  // What was, in the record that was compared.
-    bool proved = false;         // Since the plan was adopted.
-    std::shared_ptr<Pass> open;  // Whose forward runs.
+        0;  // Of what all ranks' plans must have in common; 0: it shards nothing.
+    std::uint64_t prefetch_window =
+        0;                   // In this step: so many bytes are gathered ahead, on all ranks.
+    bool on = false;         // In this step,
+    bool verifying = false;  // or it is proved what may be.
+    bool comparing = false;  // What is saved, for the planner: it is recorded.
+    std::set<Verification::Key> equal;  // What was, in the record that was compared.
+    bool verified = false;              // Since the plan was adopted.
+    std::shared_ptr<Pass> open;         // Whose forward runs.
     OffloadWindow<std::shared_ptr<ShardedBuffer>> window;  // Parts that are copied out.
-    std::vector<std::pair<Proof::Key, at::Tensor>> digests;
+    std::vector<std::pair<Verification::Key, at::Tensor>> digests;
     std::vector<std::string> refused;
     bool warned = false;
   };
@@ -398,7 +399,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t late_reloads = 0;
     std::uint64_t repeated_calls = 0;
     std::uint64_t fused_kernels = 0;
-    Bytes bytes_remade;
+    Bytes bytes_recomputed;
     ActionTotals stayed;
     ShardTotals shard;
   };
@@ -437,7 +438,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t adopted_word = 0;       // and a word for it.
     Bytes measured_peak;
     Bytes excess_of_others;  // Above the budget, on ranks that have their plan from this one.
-    Bytes proving_peak;
+    Bytes verification_peak;
     std::uint64_t above = 0;  // Measured steps with more than the budget.
     Nanoseconds measured_step{};
     std::vector<std::string> drift;

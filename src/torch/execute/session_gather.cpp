@@ -11,7 +11,7 @@ namespace spillway {
 // All ranks gather in one order: when a gather begins follows from the plan, from the order of
 // passes and from what backward asks for, never from what else a rank has on its device.
 
-void SessionCore::bring_whole(SavedBuffer& buffer) {
+void SessionCore::all_gather_buffer(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
   const std::shared_ptr<ShardedBuffer> shard = buffer.shard;
   close_forward();
@@ -33,7 +33,7 @@ void SessionCore::gather_ahead(Pass& pass) {
     for (std::size_t i = of.gathers_wanted; i < of.gathers_begun; ++i) ahead += of.shards[i]->bytes;
     while (of.gathers_begun < of.shards.size()) {
       const std::size_t bytes = of.shards[of.gathers_begun]->bytes;
-      if (ahead + bytes > sharding_.ahead) return false;
+      if (ahead + bytes > sharding_.prefetch_window) return false;
       close_forward();
       begin_gather(of);
       ahead += bytes;
@@ -133,7 +133,7 @@ void SessionCore::abandon_gather(ShardedBuffer& shard) noexcept {
     lose_shard_group(error);
   }
   mutex_.free_outside(std::exchange(shard.whole, c10::Storage()));
-  let_go(shard.bytes);
+  last_forward_use(shard.bytes);
 }
 
 void SessionCore::free_part(ShardedBuffer& shard) {
@@ -147,7 +147,7 @@ void SessionCore::free_part(ShardedBuffer& shard) {
   }
   if (!shard.part) return;
   mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
-  let_go(shard.part_bytes);
+  last_forward_use(shard.part_bytes);
 }
 
 void SessionCore::leave_shard(SavedBuffer& buffer) {
@@ -168,13 +168,13 @@ void SessionCore::leave_shard(SavedBuffer& buffer) {
 void SessionCore::end_sharding() noexcept {
   try {
     close_forward();
-    if (sharding_.proving) finish_shard_proof();
+    if (sharding_.verifying) finish_shard_verification();
     if (sharding_.comparing) finish_comparison();
   } catch (const std::exception& error) {
     lose_shard_group(error);
   }
   sharding_.on = false;
-  sharding_.proving = false;
+  sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
   for (const auto& pass : passes_) {

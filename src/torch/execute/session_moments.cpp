@@ -7,7 +7,7 @@ SessionCore::AtWork::AtWork(SessionCore& core) noexcept {
   core_ = &core;
   const std::lock_guard lock(core.mutex_);
   core.clock_.pause();
-  core.watch_.find_let_go(core.mutex_);
+  core.watch_.find_last_forward_use(core.mutex_);
 }
 
 SessionCore::AtWork::~AtWork() {

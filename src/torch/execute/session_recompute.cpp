@@ -94,7 +94,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     buffer->ticket = Ticket();
     buffer->shard.reset();
     buffer->action = ActionKind::kKeep;
-    buffer->prove = false;
+    buffer->verify = false;
     buffer->awaited = false;
     if (buffer->pass->record != nullptr) {
       buffer->pass->record->fix(buffer->id, FixedReason::kChangedLater);
@@ -131,7 +131,7 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
     return;
   }
   if (!value.buffer.expired()) return;
-  const auto place = static_cast<int>(pass.layout->second.size() + number);
+  const auto place = static_cast<int>(pass.layout->fallback.size() + number);
   const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
   buffer->anchor = true;
   const ResultsThere there =
@@ -194,25 +194,25 @@ void SessionCore::settle(const BufferRef& buffer) {
   const Recipe recipe = find_recipe(book, buffer->value);
   if (!recipe) {
     const auto id = static_cast<std::size_t>(buffer->id);
-    const ActionKind second = buffer->pass->layout->second[id];
+    const ActionKind fallback = buffer->pass->layout->fallback[id];
     count_fallback("not recomputable: " + recipe.problem);
-    if (buffer->prove) {
-      buffer->prove = false;
-      proof_.refuse({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+    if (buffer->verify) {
+      buffer->verify = false;
+      verification_.refuse({buffer->pass->key.chunk, buffer->id}, recipe.problem);
     } else {
-      buffer->action = second;
-      if (second == ActionKind::kOffload) start_offload(buffer);
+      buffer->action = fallback;
+      if (fallback == ActionKind::kOffload) start_offload(buffer);
     }
     return;
   }
   buffer->roots = recipe.roots;
   for (const ValueId root : buffer->roots) hold_root(root, book);
-  if (buffer->prove) {
-    book.value(buffer->value).proved_as = buffer->id;
+  if (buffer->verify) {
+    book.value(buffer->value).verified_as = buffer->id;
     return;
   }
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-  let_go(buffer->bytes);
+  last_forward_use(buffer->bytes);
 }
 
 void SessionCore::hold_root(ValueId root, RecipeBook& book) {
@@ -223,7 +223,7 @@ void SessionCore::hold_root(ValueId root, RecipeBook& book) {
   if (value.held_buffer == nullptr) value.held = c10::Storage(value.pin.lock());
 }
 
-void SessionCore::let_go_root(ValueId root, RecipeBook& book) {
+void SessionCore::release_root(ValueId root, RecipeBook& book) {
   Value& value = book.value(root);
   if (--value.holders > 0) return;
   mutex_.free_outside(std::exchange(value.held, c10::Storage()));
@@ -233,15 +233,15 @@ void SessionCore::let_go_root(ValueId root, RecipeBook& book) {
 void SessionCore::leave_book(SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
   Value& value = book.value(buffer.value);
-  if (value.remade && value.readers_left == 0) {
-    mutex_.free_outside(std::exchange(value.remade, c10::Storage()));
+  if (value.recomputed && value.readers_left == 0) {
+    mutex_.free_outside(std::exchange(value.recomputed, c10::Storage()));
   }
   const bool passed_on = buffer.action == ActionKind::kRecompute && buffer.on_device();
-  if (passed_on && value.readers_left > 0 && !value.remade) {
-    value.remade = buffer.storage;  // Later replays read it.
-    book.lingering().push_back(buffer.value);
+  if (passed_on && value.readers_left > 0 && !value.recomputed) {
+    value.recomputed = buffer.storage;  // Later replays read it.
+    book.cached().push_back(buffer.value);
   }
-  for (const ValueId root : std::exchange(buffer.roots, {})) let_go_root(root, book);
+  for (const ValueId root : std::exchange(buffer.roots, {})) release_root(root, book);
 }
 
 }  // namespace spillway

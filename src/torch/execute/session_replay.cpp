@@ -9,9 +9,9 @@ namespace {
 
 /// Whether a replay may read the value as it is, without making it.
 bool is_there(const Value& value) {
-  if (value.remade || value.holders > 0 || value.fixed || value.maker < 0) return true;
+  if (value.recomputed || value.holders > 0 || value.fixed || value.maker < 0) return true;
   const auto buffer = value.buffer.lock();
-  return is_stored(buffer) || (is_remade(buffer) && !buffer->prove && buffer->on_device());
+  return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
 }
 
 std::string text_of(const std::exception& error) {
@@ -26,9 +26,9 @@ void SessionCore::expect_replays(Pass& pass) {
   RecipeBook& book = *pass.book;
   for (const WeakBuffer& each : pass.buffers) {
     const BufferRef buffer = each.lock();
-    if (!is_remade(buffer) || buffer->awaited) continue;
+    if (!is_recomputed(buffer) || buffer->awaited) continue;
     Replay::expect(book, calls_to_repeat(book, buffer->value, [&](ValueId id) {
-                     return is_there(book.value(id)) || is_remade(book.value(id).buffer.lock());
+                     return is_there(book.value(id)) || is_recomputed(book.value(id).buffer.lock());
                    }));
   }
 }
@@ -36,54 +36,54 @@ void SessionCore::expect_replays(Pass& pass) {
 at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
-  if (buffer.prove) return prove(lock, buffer, window);
-  if (!buffer.on_device() && !adopt_if_alive(buffer)) remake_storage(lock, buffer);
+  if (buffer.verify) return verify(lock, buffer, window);
+  if (!buffer.on_device() && !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
   reload_ahead(*buffer.pass);
   return window.on(buffer.storage);
 }
 
-at::Tensor SessionCore::prove(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
-                              const TensorWindow& window) {
+at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
+                               const TensorWindow& window) {
   const Value& value = buffer.pass->book->value(buffer.value);
   bring_back(buffer);
   at::Tensor original = window.on(buffer.storage);
-  const Proof::Key key{buffer.pass->key.chunk, buffer.id};
-  std::set<Proof::Key> made_from = proved_on_the_way(buffer);
+  const Verification::Key key{buffer.pass->key.chunk, buffer.id};
+  std::set<Verification::Key> made_from = verified_on_the_way(buffer);
   try {
-    if (!value.remade) remake_storage(lock, buffer);
+    if (!value.recomputed) recompute_storage(lock, buffer);
   } catch (const std::exception& error) {
     // What was saved is at hand, so nobody need know but the plan.
     if (!lock.owns_lock()) lock.lock();
-    proof_.refuse(key, text_of(error), std::move(made_from));
+    verification_.refuse(key, text_of(error), std::move(made_from));
     return original;
   }
   reload_ahead(*buffer.pass);
-  const c10::Storage remade = value.remade;
+  const c10::Storage recomputed = value.recomputed;
   lock.unlock();
   const CallRecorder::Pause pause;
-  proof_.compare(key, original, window.on(remade), std::move(made_from));
+  verification_.compare(key, original, window.on(recomputed), std::move(made_from));
   return original;
 }
 
-std::set<Proof::Key> SessionCore::proved_on_the_way(const SavedBuffer& buffer) const {
+std::set<Verification::Key> SessionCore::verified_on_the_way(const SavedBuffer& buffer) const {
   const RecipeBook& book = *buffer.pass->book;
   const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
     const Value& value = book.value(id);
     return value.holders > 0 || value.fixed || value.maker < 0;
   });
-  std::set<Proof::Key> found;
+  std::set<Verification::Key> found;
   for (const CallId id : calls) {
     // Results of one call do not explain each other.
     if (id == book.value(buffer.value).maker) continue;
     for (const Made& made : book.call(id).makes) {
-      const int other = book.value(made.value).proved_as;
+      const int other = book.value(made.value).verified_as;
       if (other >= 0) found.insert({buffer.pass->key.chunk, other});
     }
   }
   return found;
 }
 
-void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {
+void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
   const Replay::Job job = job_for(buffer);
   step_.repeated_calls += job.calls.size();
@@ -91,7 +91,7 @@ void SessionCore::remake_storage(std::unique_lock<SessionMutex>& lock, SavedBuff
   const std::optional<TimeMark> begin = mark_if_traced();
   lock.unlock();
   const int fused = Replay::run(book, job, chains_.get());
-  Replay::trim(book, job, options_.remade.count());
+  Replay::trim(book, job, options_.recompute_cache.count());
   lock.lock();
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   const std::optional<TimeMark> end = mark_if_traced();
@@ -110,13 +110,14 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
     for (const Made& made : book.call(id).makes) {
       made_here[made.value] = true;
       const BufferRef other = book.value(made.value).buffer.lock();
-      if (is_remade(other) && (other->prove || !other->on_device())) job.wanted[made.value] = true;
+      if (is_recomputed(other) && (other->verify || !other->on_device()))
+        job.wanted[made.value] = true;
     }
   }
   for (const CallId id : job.calls) {
     for (const TensorArgument& argument : book.call(id).tensors) {
       const Value& value = book.value(argument.value);
-      if (made_here.contains(argument.value) || value.remade) continue;
+      if (made_here.contains(argument.value) || value.recomputed) continue;
       if (!job.inputs.contains(argument.value)) job.inputs[argument.value] = storage_of(value);
     }
   }
@@ -136,29 +137,29 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
   for (const auto& [id, wanted] : job.wanted) {
     Value& value = book.value(id);
     const BufferRef buffer = value.buffer.lock();
-    if (buffer == nullptr || !value.remade) continue;
-    step_.bytes_remade += Bytes(value.bytes);
-    if (buffer->prove) continue;
-    buffer->storage = std::exchange(value.remade, c10::Storage());
+    if (buffer == nullptr || !value.recomputed) continue;
+    step_.bytes_recomputed += Bytes(value.bytes);
+    if (buffer->verify) continue;
+    buffer->storage = std::exchange(value.recomputed, c10::Storage());
     buffer->ready = true;
     hold(buffer->bytes);
   }
 }
 
-void SessionCore::finish_proof() {
-  std::vector<Proof::Failure> failures;
+void SessionCore::finish_verification() {
+  std::vector<Verification::Failure> failures;
   try {
-    failures = proof_.read();
+    failures = verification_.read();
   } catch (const std::exception& error) {
     count_fallback(std::string("the proof could not be read: ") + error.what());
-    prove_next_ = true;
+    verify_next_ = true;
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
     // Whether it was them shows when all is proved again without.
     chains_.reset();
     count_fallback("what was proved differs where replays are fused, so they are not any more");
-    prove_next_ = true;
+    verify_next_ = true;
     return;
   }
   auto plan = std::make_shared<Plan>(*plan_);
@@ -167,15 +168,15 @@ void SessionCore::finish_proof() {
     for (Decision& decision : chunk.decisions) {
       if (decision.action.kind != ActionKind::kRecompute) continue;
       const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& each) {
-        return each.key == Proof::Key{chunk.chunk, decision.buffer};
+        return each.key == Verification::Key{chunk.chunk, decision.buffer};
       });
       if (failure == failures.end()) continue;
       if (!failure->own) {
-        prove_next_ = true;  // What it was made from is kept from now on; it may be right then.
+        verify_next_ = true;  // What it was made from is kept from now on; it may be right then.
         continue;
       }
       changed = true;
-      decision.action = {decision.second, false, {}};
+      decision.action = {decision.fallback, false, {}};
       decision.reason += ", but " + failure->reason;
       demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
                          failure->reason);

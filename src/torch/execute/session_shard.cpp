@@ -37,16 +37,16 @@ void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
   const std::lock_guard lock(mutex_);
   if (in_step_) throw InvalidArgument("shard_group", "a step is under way; end it first");
   sharding_.group = std::move(group);
-  sharding_.proved = false;
+  sharding_.verified = false;
   sharding_.speed = 0;
   if (sharding_.group != nullptr && sharding_.group->size() > 1) {
     sharding_.speed = gather_speed(*sharding_.group, device_->torch_device());
   }
 }
 
-void SessionCore::agree_on_sharding(bool proves) {
+void SessionCore::agree_on_sharding(bool verifies_now) {
   sharding_.on = false;
-  sharding_.proving = false;
+  sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
   const bool planned = !record_next_ && sharding_.digest != 0;
@@ -55,26 +55,26 @@ void SessionCore::agree_on_sharding(bool proves) {
     return;
   }
   const bool compares = record_next_ && options_.budget && options_.rules.plan_shards;
-  const std::uint64_t wants_proof = proves || !sharding_.proved ? 1 : 0;
+  const std::uint64_t wants_proof = verifies_now || !sharding_.verified ? 1 : 0;
   const std::vector<std::uint64_t> words =
       ask({planned ? sharding_.digest : 0, planned ? wants_proof : 0,
            reload_window_.limit().count(), compares ? std::uint64_t{1} : 0})
           ->read();
   bool same = words[0] != 0;
-  sharding_.ahead = words[2];
+  sharding_.prefetch_window = words[2];
   sharding_.comparing = true;
   for (std::size_t i = 0; i < words.size(); i += 4) {
     same = same && words[i] == words[0];
-    sharding_.proving = sharding_.proving || words[i + 1] != 0;
-    sharding_.ahead = std::min(sharding_.ahead, words[i + 2]);
+    sharding_.verifying = sharding_.verifying || words[i + 1] != 0;
+    sharding_.prefetch_window = std::min(sharding_.prefetch_window, words[i + 2]);
     sharding_.comparing = sharding_.comparing && words[i + 3] != 0;
   }
   if (!same && planned) {
     count_fallback(
         "a step was not sharded: a rank of the shard group recorded, or had another plan");
   }
-  sharding_.proving = sharding_.proving && same;
-  sharding_.on = same && !sharding_.proving;
+  sharding_.verifying = sharding_.verifying && same;
+  sharding_.on = same && !sharding_.verifying;
 }
 
 void SessionCore::note_no_shard_group() {
@@ -104,14 +104,16 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   if (id < 0) return false;
   if (sharding_.comparing && pass.record != nullptr) {
     const CallRecorder::Pause pause;
-    sharding_.digests.emplace_back(Proof::Key{pass.key.chunk, id}, digest_of(buffer->storage));
+    sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
+                                   digest_of(buffer->storage));
     return false;
   }
   if (pass.layout == nullptr || pass.diverged) return false;
   if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
   const CallRecorder::Pause pause;
-  if (sharding_.proving) {
-    sharding_.digests.emplace_back(Proof::Key{pass.key.chunk, id}, digest_of(buffer->storage));
+  if (sharding_.verifying) {
+    sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
+                                   digest_of(buffer->storage));
     return false;
   }
   const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };
@@ -176,7 +178,7 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   step_.shard.held += Bytes(shard->part_bytes);
   if (buffer != nullptr) {
     mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-    let_go(buffer->bytes);
+    last_forward_use(buffer->bytes);
   }
   if (shard->offload) offload_part(pass, shard);
 }
@@ -201,7 +203,7 @@ void SessionCore::release_part(ShardedBuffer& shard) {
     device_->catch_up(*shard.stream);
   });
   mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
-  let_go(shard.part_bytes);
+  last_forward_use(shard.part_bytes);
 }
 
 void SessionCore::release_parts_of_others(const Pass& pass) {

@@ -42,7 +42,7 @@ std::uint64_t shard_digest(const Plan& plan) {
     mixer.add(chunk.chunk);
     for (const Decision& decision : chunk.decisions) {
       mixer.add(decision.action);
-      mixer.add(static_cast<int>(decision.second));
+      mixer.add(static_cast<int>(decision.fallback));
     }
     for (const Anchor& anchor : chunk.anchors) {
       mixer.add(anchor.call);

@@ -46,7 +46,7 @@ struct Value {
   bool fixed = false;      // A parameter or a registered buffer.
   bool kept = false;       // Autograd has it, and no session moves it.
   std::weak_ptr<SavedBuffer> buffer;
-  int proved_as = -1;  // The id of a buffer that is recomputed beside what was saved.
+  int verified_as = -1;  // The id of a buffer that is recomputed beside what was saved.
 
   // While replays may start from it.
   int holders = 0;
@@ -55,7 +55,7 @@ struct Value {
   std::shared_ptr<SavedBuffer> held_buffer;
 
   // While replays go on.
-  c10::Storage remade;
+  c10::Storage recomputed;
   int readers_left = 0;  // Calls that replays still have to repeat and that read it.
 
   /// Whether the storage, if somebody still has it, holds this value.
@@ -133,7 +133,7 @@ class RecipeBook {
   [[nodiscard]] ValueId values() const noexcept { return static_cast<ValueId>(values_.size()); }
 
   /// Values that were made again and wait for their last reader, oldest first; replay.hpp's.
-  [[nodiscard]] std::deque<ValueId>& lingering() noexcept { return lingering_; }
+  [[nodiscard]] std::deque<ValueId>& cached() noexcept { return cached_; }
 
  private:
   ValueId find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
@@ -151,7 +151,7 @@ class RecipeBook {
   std::deque<Call> calls_;
   std::unordered_map<const c10::StorageImpl*, ValueId> current_;  // What each storage holds.
   std::deque<ComputeFlags> flags_;
-  std::deque<ValueId> lingering_;
+  std::deque<ValueId> cached_;
   IsFixed is_fixed_;
   bool collectives_;
 };

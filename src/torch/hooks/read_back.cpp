@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "spillway/core/error.hpp"
-#include "spillway/torch/aside.hpp"
+#include "spillway/torch/untimed_wait.hpp"
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/written_by_kernel.hpp"
 
@@ -17,7 +17,7 @@ at::Tensor read_back(const at::Tensor& tensor) {
   const CallRecorder::Pause pause;
   const at::NoGradGuard no_gradients;
   at::Tensor host;
-  aside([&] { host = tensor.is_cuda() ? written_by_kernel(tensor) : tensor.to(at::kCPU); });
+  untimed_wait([&] { host = tensor.is_cuda() ? written_by_kernel(tensor) : tensor.to(at::kCPU); });
   return host;
 }
 

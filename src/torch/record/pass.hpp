@@ -38,7 +38,7 @@ struct ChunkLayout {
 
   std::vector<SiteShape> sites;
   std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
-  std::vector<ActionKind> second;    // By buffer: if it cannot be recomputed.
+  std::vector<ActionKind> fallback;  // By buffer: if it cannot be recomputed.
   std::vector<bool> held;            // By buffer: the caller holds it anyway.
   std::vector<std::size_t> bytes;    // By buffer: as recorded.
   std::vector<bool> may_leave;       // By buffer: kept because the planner found room for it.
@@ -54,7 +54,7 @@ struct ChunkLayout {
   bool recomputes = false;
   // What a step that proves the plan has beside what the plan says: of the layer with the most,
   // what is recomputed is there twice.
-  std::size_t proof_bytes = 0;
+  std::size_t verification_bytes = 0;
 };
 
 struct SavedBuffer;
@@ -127,7 +127,7 @@ struct SavedBuffer {
   bool awaited = false;          // Its recipe is complete when the call that runs has ended.
   bool anchor = false;           // Held for replays; autograd did not save it.
   std::size_t staying = 0;       // Of what was saved: the bytes that are not planned to leave.
-  bool prove = false;            // Recomputed beside what was saved, and compared.
+  bool verify = false;           // Recomputed beside what was saved, and compared.
   int number = -1;               // Among its pass's offloads,
   std::size_t before = 0;        // and the bytes of those before it.
   StoragePin original;
@@ -137,7 +137,7 @@ struct SavedBuffer {
   bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
-  bool ahead = false;                    // Counted by the reload window.
+  bool prefetched = false;               // Counted by the reload window.
   std::shared_ptr<ShardedBuffer> shard;  // If only a part of it is held here, or was.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
@@ -145,12 +145,12 @@ struct SavedBuffer {
 
 /// A buffer that is not made again: what it holds is there, on the device or in a tier.
 [[nodiscard]] inline bool is_stored(const std::shared_ptr<SavedBuffer>& buffer) {
-  return buffer != nullptr && !buffer->prove && buffer->action != ActionKind::kRecompute;
+  return buffer != nullptr && !buffer->verify && buffer->action != ActionKind::kRecompute;
 }
 
 /// A buffer that replays make.
-[[nodiscard]] inline bool is_remade(const std::shared_ptr<SavedBuffer>& buffer) {
-  return buffer != nullptr && (buffer->prove || buffer->action == ActionKind::kRecompute);
+[[nodiscard]] inline bool is_recomputed(const std::shared_ptr<SavedBuffer>& buffer) {
+  return buffer != nullptr && (buffer->verify || buffer->action == ActionKind::kRecompute);
 }
 
 }  // namespace spillway

@@ -56,27 +56,22 @@ void PassRecord::unpacked(int buffer) {
   chunk_.unpack_order.push_back(buffer);
 }
 
-void PassRecord::released(int buffer) {
-  int& order = chunk_.buffers[static_cast<std::size_t>(buffer)].release_order;
-  if (order < 0) order = releases_++;
-}
-
 void PassRecord::fix(int buffer, FixedReason reason) {
   FixedReason& fixed = chunk_.buffers[static_cast<std::size_t>(buffer)].fixed;
   if (fixed == FixedReason::kNone) fixed = reason;
 }
 
-void PassRecord::let_go(int buffer, std::size_t moment) {
-  chunk_.buffers[static_cast<std::size_t>(buffer)].let_go = static_cast<int>(moment);
+void PassRecord::last_forward_use(int buffer, std::size_t moment) {
+  chunk_.buffers[static_cast<std::size_t>(buffer)].last_forward_use = static_cast<int>(moment);
 }
 
-void PassRecord::let_go_with_forward(const std::vector<Moment>& moments) {
+void PassRecord::released_with_forward(const std::vector<Moment>& moments) {
   const auto begins = std::find_if(moments.begin(), moments.end(), [](const Moment& moment) {
     return moment.kind == MomentKind::kBackwardBegins;
   });
   const auto place = static_cast<int>(begins - moments.begin());
   for (BufferProfile& buffer : chunk_.buffers) {
-    if (place > 0 && buffer.let_go == place) buffer.let_go = place - 1;
+    if (place > 0 && buffer.last_forward_use == place) buffer.last_forward_use = place - 1;
   }
 }
 
@@ -84,7 +79,7 @@ void PassRecord::begin_backward(const RecipeBook& book) {
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
     if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
-      lasting_[id] = true;
+      persistent_[id] = true;
   }
 }
 
@@ -95,8 +90,8 @@ bool PassRecord::has_sizes_of(const ChunkProfile& other) const {
 }
 
 ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
-                                const std::vector<CallPlace>& places, std::vector<Moment> moments,
-                                Bytes granularity) {
+                                const std::vector<CallLocation>& places,
+                                std::vector<Moment> moments, Bytes granularity) {
   chunk_.chunk = chunk;
   add_operators(pass, book, places);
   add_recipes(book);
@@ -110,21 +105,21 @@ ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
 }
 
 void PassRecord::add_operators(int pass, const RecipeBook& book,
-                               const std::vector<CallPlace>& places) {
+                               const std::vector<CallLocation>& places) {
   const auto number_of = [&](ValueId id) {
     const auto [entry, added] =
         value_numbers_.try_emplace(id, static_cast<int>(chunk_.values.size()));
     if (added) {
       ValueProfile value;
       value.size = Bytes(book.value(id).bytes);
-      value.lasting = lasting_.contains(id);
+      value.persistent = persistent_.contains(id);
       chunk_.values.push_back(value);
     }
     return entry->second;
   };
   for (CallId id = 0; id < book.calls(); ++id) {
     const Call& call = book.call(id);
-    const CallPlace& place = places[static_cast<std::size_t>(id)];
+    const CallLocation& place = places[static_cast<std::size_t>(id)];
     if (call.pass != pass || !place.in_forward) continue;
     OperatorProfile profile;
     profile.name = call.traits->name;
@@ -144,7 +139,7 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
       profile.makes.push_back(number_of(made.value));
       ValueProfile& value = chunk_.values[static_cast<std::size_t>(profile.makes.back())];
       value.call = static_cast<int>(chunk_.operators.size());
-      value.lasting = false;
+      value.persistent = false;
     }
     chunk_.operators.push_back(std::move(profile));
   }

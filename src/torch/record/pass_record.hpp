@@ -15,7 +15,7 @@
 namespace spillway {
 
 /// Where a call ran.
-struct CallPlace {
+struct CallLocation {
   std::string scope;
   bool in_forward = true;  // Of its pass: its backward had not begun.
 };
@@ -26,14 +26,13 @@ class PassRecord {
   /// `saver`: the operator that runs.
   int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, const std::string& saver);
   void unpacked(int buffer);
-  void released(int buffer);
   /// It stays where it is: somebody else holds it when backward wants it, or writes into it.
   void fix(int buffer, FixedReason reason);
   /// From `moment` on only autograd holds it.
-  void let_go(int buffer, std::size_t moment);
+  void last_forward_use(int buffer, std::size_t moment);
   /// Other passes ran between its forward and its backward: what the model was seen to have let go
   /// when backward began, it let go when forward was over.
-  void let_go_with_forward(const std::vector<Moment>& moments);
+  void released_with_forward(const std::vector<Moment>& moments);
   /// How many calls had begun when the first tensor was saved.
   void first_save(int calls) { chunk_.calls_before_first_save = calls; }
 
@@ -49,13 +48,13 @@ class PassRecord {
   /// `moments`: with their times, up to the end; empty if the device could not tell them.
   /// `granularity`: of the device's allocator.
   [[nodiscard]] ChunkProfile finish(int chunk, int pass, const RecipeBook& book,
-                                    const std::vector<CallPlace>& places,
+                                    const std::vector<CallLocation>& places,
                                     std::vector<Moment> moments, Bytes granularity);
 
  private:
   [[nodiscard]] int find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
                                 const std::string& saver);
-  void add_operators(int pass, const RecipeBook& book, const std::vector<CallPlace>& places);
+  void add_operators(int pass, const RecipeBook& book, const std::vector<CallLocation>& places);
   void add_recipes(const RecipeBook& book);
 
   struct Known {
@@ -66,10 +65,9 @@ class PassRecord {
   ChunkProfile chunk_;
   std::vector<ValueId> values_;                     // By buffer: what it holds.
   std::unordered_map<ValueId, int> value_numbers_;  // In the profile.
-  std::unordered_map<ValueId, bool> lasting_;
+  std::unordered_map<ValueId, bool> persistent_;
   std::unordered_map<const c10::StorageImpl*, Known> known_;
   std::unordered_map<std::string, int> ordinals_;
-  int releases_ = 0;
 };
 
 }  // namespace spillway

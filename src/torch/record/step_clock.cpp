@@ -130,7 +130,7 @@ void StepClock::stop() noexcept {
 }
 
 void StepClock::end_of(PassMoments& pass) {
-  const std::int64_t before = pass.list.empty() ? 0 : pass.list.back().other_bytes;
+  const std::int64_t before = pass.list.empty() ? 0 : pass.list.back().untracked_bytes;
   pass.list.push_back({MomentKind::kEnd, -1, 0, pass.tail_bytes.value_or(before)});
 }
 
@@ -141,9 +141,9 @@ std::vector<Moment> recorded_moments(const PassMoments& pass) {
   Moment& last = list[list.size() - 2];
   const std::int64_t left = pass.before_backward + *pass.after;
   const bool backward = last.kind == MomentKind::kUnpack || last.kind == MomentKind::kDrop;
-  if (!backward || end.other_bytes <= left) return list;
-  last.other_bytes = std::max(last.other_bytes, end.other_bytes);
-  end.other_bytes = left;
+  if (!backward || end.untracked_bytes <= left) return list;
+  last.untracked_bytes = std::max(last.untracked_bytes, end.untracked_bytes);
+  end.untracked_bytes = left;
   return list;
 }
 
@@ -152,11 +152,12 @@ std::vector<Moment> own_moments(const PassMoments& pass) {
   std::int64_t base = pass.before_forward.value_or(0);
   for (Moment& moment : own) {
     if (moment.kind == MomentKind::kBackwardBegins) base = pass.before_backward;
-    moment.other_bytes -= base;
+    moment.untracked_bytes -= base;
     // What it has while others run, and in the end, is what was there when those began.
-    if (moment.kind == MomentKind::kBackwardBegins && pass.left) moment.other_bytes = *pass.left;
+    if (moment.kind == MomentKind::kBackwardBegins && pass.left)
+      moment.untracked_bytes = *pass.left;
     if (moment.kind == MomentKind::kEnd && pass.after) {
-      moment.other_bytes = std::min(moment.other_bytes, *pass.after);
+      moment.untracked_bytes = std::min(moment.untracked_bytes, *pass.after);
     }
   }
   return own;

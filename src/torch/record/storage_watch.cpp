@@ -46,14 +46,14 @@ void StorageWatch::clear(SessionMutex& mutex) {
   bytes_ = 0;
 }
 
-void StorageWatch::find_let_go(SessionMutex& mutex) {
+void StorageWatch::find_last_forward_use(SessionMutex& mutex) {
   for (Entry& entry : entries_) {
     if (!entry.held) continue;
     const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
     const bool sessions =
         buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl());
     if (entry.held.use_count() > (sessions ? 2U : 1U)) continue;
-    entry.pass->record->let_go(entry.id, entry.pass->moments->list.size());
+    entry.pass->record->last_forward_use(entry.id, entry.pass->moments->list.size());
     mutex.free_outside(std::exchange(entry.held, c10::Storage()));
   }
 }

@@ -32,7 +32,7 @@ class StorageWatch {
 
   /// Finds what the model has let go since the last time, tells its pass's record, and frees it if
   /// nobody wants it.
-  void find_let_go(SessionMutex& mutex);
+  void find_last_forward_use(SessionMutex& mutex);
 
   /// Sees again what is on the device,
   void look();

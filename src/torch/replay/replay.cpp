@@ -53,7 +53,7 @@ class Repetition {
       if (first) --value.readers_left;
       const int uses = --uses_[argument.value];
       if (value.readers_left == 0 && uses == 0 && !job_.wanted.contains(argument.value)) {
-        value.remade = c10::Storage();
+        value.recomputed = c10::Storage();
       }
     }
   }
@@ -61,14 +61,14 @@ class Repetition {
  private:
   [[nodiscard]] c10::Storage storage_of(ValueId id) const {
     const auto input = job_.inputs.find(id);
-    return input != job_.inputs.end() ? input->second : book_.value(id).remade;
+    return input != job_.inputs.end() ? input->second : book_.value(id).recomputed;
   }
 
   [[nodiscard]] c10::Storage readable(const TensorArgument& argument) const {
     const Value& value = book_.value(argument.value);
     // What came from outside, or was held where it was: its owner may have changed it since.
     const bool elsewhere = value.fixed || value.maker < 0 || value.held;
-    if (elsewhere && !value.copied && !value.remade) argument.window.require_unmodified();
+    if (elsewhere && !value.copied && !value.recomputed) argument.window.require_unmodified();
     c10::Storage storage = storage_of(argument.value);
     TORCH_CHECK(storage, "[recompute] ", call_.traits->name,
                 " cannot be repeated: an argument of it is gone");
@@ -101,7 +101,7 @@ class Repetition {
     const bool last_reader = !job_.inputs.contains(argument.value) && value.readers_left <= mine &&
                              uses_[argument.value] <= 1 && !job_.wanted.contains(argument.value);
     if (last_reader) {
-      value.remade = c10::Storage();
+      value.recomputed = c10::Storage();
     } else {
       storage = copy_of(storage);
     }
@@ -119,7 +119,7 @@ class Repetition {
     TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " gave ",
                 storage.nbytes(), " bytes when it was repeated, ", value.bytes,
                 " before; keep what it makes by a rule");
-    value.remade = std::move(storage);
+    value.recomputed = std::move(storage);
   }
 
   [[nodiscard]] c10::Storage result(const Made& made, const torch::jit::Stack& stack) const {
@@ -164,7 +164,7 @@ class ChainRepetition {
     std::size_t next = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       Value& value = book_.value(results_[i]);
-      if (program_.nodes[i].stored) value.remade = outputs_[next++].storage();
+      if (program_.nodes[i].stored) value.recomputed = outputs_[next++].storage();
     }
     for (const CallId id : calls_) Repetition(book_, job_, uses_, book_.call(id)).finish_inputs();
     return true;
@@ -283,21 +283,21 @@ int Replay::run(RecipeBook& book, const Job& job, ChainRunner* chains) {
 }
 
 void Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
-  std::deque<ValueId>& lingering = book.lingering();
+  std::deque<ValueId>& cached = book.cached();
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
-      const bool stays = book.value(made.value).remade && !job.wanted.contains(made.value);
-      if (stays) lingering.push_back(made.value);
+      const bool stays = book.value(made.value).recomputed && !job.wanted.contains(made.value);
+      if (stays) cached.push_back(made.value);
     }
   }
   std::size_t bytes = 0;
-  for (const ValueId id : lingering) bytes += book.value(id).remade ? book.value(id).bytes : 0;
-  while (bytes > bound && !lingering.empty()) {
-    Value& oldest = book.value(lingering.front());
-    lingering.pop_front();
-    if (!oldest.remade) continue;
+  for (const ValueId id : cached) bytes += book.value(id).recomputed ? book.value(id).bytes : 0;
+  while (bytes > bound && !cached.empty()) {
+    Value& oldest = book.value(cached.front());
+    cached.pop_front();
+    if (!oldest.recomputed) continue;
     bytes -= oldest.bytes;
-    oldest.remade = c10::Storage();
+    oldest.recomputed = c10::Storage();
   }
 }
 

@@ -26,7 +26,7 @@ class Replay {
   static void expect(RecipeBook& book, const std::vector<CallId>& calls);
 
   /// Repeats the calls on the current stream: no gradients, no autocast, flags and random state as
-  /// they were. Results are in Value::remade. Waits for nothing.
+  /// they were. Results are in Value::recomputed. Waits for nothing.
   /// Not under the session's lock: operators may run anybody's code. Only one replay of a book at a
   /// time. With `chains` elementwise calls that follow each other run as one kernel, where it can.
   /// Returns how many kernels it made of them.

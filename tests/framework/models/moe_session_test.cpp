@@ -61,7 +61,7 @@ TEST(MoeSession, DoesWhatRulesAskOfExperts) {
   EXPECT_GT(session.report().actions.at("offload").bytes.count(), 0U);
   Session recomputing(moe_session(moe_rules()[1].second));
   (void)train({}, &recomputing);
-  EXPECT_GT(recomputing.report().bytes_remade.count(), 0U);
+  EXPECT_GT(recomputing.report().bytes_recomputed.count(), 0U);
   EXPECT_THAT(recomputing.report().demoted, IsEmpty());
 }
 

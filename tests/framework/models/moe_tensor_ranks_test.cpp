@@ -100,7 +100,7 @@ void TensorExperts::compare(MoeCase of) {
     at::Tensor found = parameter.value.grad();
     if (parameter.shard) {
       ++cut;
-      found = gather_whole(tensor_.group, found, *parameter.shard);
+      found = gather_buffer(tensor_.group, found, *parameter.shard);
       EXPECT_EQ(found.numel(), 2 * parameter.value.numel()) << parameter.name;
     } else {
       const at::Tensor both = tensor_.group.all_gather(found);
@@ -148,7 +148,7 @@ TEST_P(TensorExperts, HaveTheSameBitsWithABudget) {
   EXPECT_EQ(count_different(found.values, wanted.values), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.budget->problem, "");
-  EXPECT_GT(report.bytes_out.count() + report.bytes_remade.count(), 0U) << report;
+  EXPECT_GT(report.bytes_out.count() + report.bytes_recomputed.count(), 0U) << report;
 }
 
 /// Rows of experts are equal on the tensor ranks, however many come in a step.

@@ -124,8 +124,8 @@ inline SessionOptions moe_session(const std::string& rules) {
   options.device = at::kCPU;
   options.small = Bytes(256);
   options.host = Bytes(8ULL << 20U);
-  options.in_flight = Bytes(16ULL << 10U);
-  options.ahead = Bytes(16ULL << 10U);
+  options.offload_window = Bytes(16ULL << 10U);
+  options.prefetch_window = Bytes(16ULL << 10U);
   if (!rules.empty()) options.rules = parse_rules(rules, "a test");
   return options;
 }

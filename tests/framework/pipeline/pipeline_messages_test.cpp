@@ -128,7 +128,7 @@ class Messages : public ::testing::TestWithParam<int> {
     options.device = at::kCPU;
     options.small = Bytes(256);
     options.host = 16_MiB;
-    options.in_flight = options.ahead = 4_KiB;
+    options.offload_window = options.prefetch_window = 4_KiB;
     options.rules = parse_rules("[[rule]]\naction = 'offload'\n", "a test");
     return Session(std::move(options));
   }

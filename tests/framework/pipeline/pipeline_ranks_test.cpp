@@ -65,8 +65,8 @@ SessionOptions options_for(Memory memory) {
   options.device = at::kCPU;
   options.small = Bytes(256);
   options.host = 64_MiB;
-  options.in_flight = 16_KiB;
-  options.ahead = 16_KiB;
+  options.offload_window = 16_KiB;
+  options.prefetch_window = 16_KiB;
   options.rules = rules_for(memory);
   if (memory == Memory::kBudget) {
     options.budget = Budget::share(0.8);

@@ -45,8 +45,8 @@ SessionOptions options_with(const std::string& rules) {
   options.device = at::kCPU;
   options.small = Bytes(256);
   options.host = 64_MiB;
-  options.in_flight = 16_KiB;
-  options.ahead = 16_KiB;
+  options.offload_window = 16_KiB;
+  options.prefetch_window = 16_KiB;
   options.rules = parse_rules(rules, "a test");
   return options;
 }
@@ -124,7 +124,7 @@ TEST_P(TensorModels, LearnWhatOneRankLearns) {
       if (parameter.shard) {
         ++cut;
         EXPECT_EQ(whole.numel() * 2, wanted.weights.at(parameter.name).numel()) << parameter.name;
-        whole = gather_whole(tensor_.group, whole, *parameter.shard);
+        whole = gather_buffer(tensor_.group, whole, *parameter.shard);
       } else {
         const at::Tensor all = tensor_.group.all_gather(whole);
         EXPECT_TRUE(at::equal(all[0], all[1])) << parameter.name;
@@ -172,8 +172,9 @@ TEST_P(TensorModels, ShareWhatEntersLayersUnlessSequencesAreCut) {
     for (const bool fitted : {false, true}) {
       SessionOptions options = options_with(rules);
       // Ranks need not agree on windows, neither on given nor on fitted ones.
-      options.ahead = fitted ? std::nullopt : std::optional(Bytes(1U << (10 + 6 * tensor_.rank())));
-      if (fitted) options.in_flight = std::nullopt;
+      options.prefetch_window =
+          fitted ? std::nullopt : std::optional(Bytes(1U << (10 + 6 * tensor_.rank())));
+      if (fitted) options.offload_window = std::nullopt;
       Session session(std::move(options));
       session.set_shard_group(shards_of(topology_));
       const Trained found = train(of, how, &session);

@@ -79,8 +79,8 @@ class TensorParallelRanks : public ::testing::TestWithParam<bool> {
   /// The whole gradient of a module's parameter.
   [[nodiscard]] at::Tensor whole_gradient(const ShardedModule& module,
                                           const std::string& name) const {
-    return gather_whole(parallel_.group, module.named_parameters()[name].grad(),
-                        module.shards().at(name));
+    return gather_buffer(parallel_.group, module.named_parameters()[name].grad(),
+                         module.shards().at(name));
   }
 
   void expect_equal_on_all_ranks(const at::Tensor& tensor) const {

@@ -82,9 +82,9 @@ TEST(DamagedText, OfRulesIsReadOrRefused) {
   const std::string own =
       "[[rule]]\nname = \"a\"\nscope = [\"layers.*\", \"b\"]\nlayers = \"0..1,-1\"\nmin_size = \"1 "
       "KiB\"\n"
-      "module = [\"fc1\", \"act\"]\nfraction = 0.5\nskip = 10\naction = \"offload\"\nsecond = "
+      "module = [\"fc1\", \"act\"]\nfraction = 0.5\nskip = 10\naction = \"offload\"\nfallback = "
       "\"keep\"\n"
-      "[limits]\nhost = \"64 GiB\"\nahead = 1000\n";
+      "[limits]\nhost = \"64 GiB\"\nprefetch_window = 1000\n";
   EXPECT_GT(read_damaged(own, 3000, read), 0);
   const std::string megatron =
       "[megatron]\nfine_grained_activation_offloading = true\noffload_modules = [\"core_attn\"]\n"

@@ -249,7 +249,7 @@ TEST(FrameworkWords, ComeAfterTheRulesOfTheFile) {
 TEST(ModelShape, IsThatOfTheChunksWithLayers) {
   EXPECT_THAT(shape_of(testing::chunked_profile({.layers = 4}, 2)).chunks,
               ElementsAre(LayerRange{0, 3}, LayerRange{4, 7}));
-  EXPECT_THAT(shape_of(testing::plain_profile({1})).chunks, IsEmpty());
+  EXPECT_THAT(shape_of(testing::baseline_profile({1})).chunks, IsEmpty());
   EXPECT_THAT(shape_of(3).chunks, ElementsAre(LayerRange{0, 2}));
 }
 

@@ -129,18 +129,18 @@ TEST(Megatron, OffloadsLessOnLaterPipelineRanks) {
 TEST(Megatron, TurnsOffloadsInFlightIntoBytes) {
   const Profile profile = transformer_profile({.layers = 3});
   const std::string words = modules("\"attn_proj\", \"fc2\"");
-  const auto in_flight = [&](const std::string& count) {
+  const auto offload_window = [&](const std::string& count) {
     return planned(profile, words + "fine_grained_offloading_max_inflight_offloads = " + count)
-        .limits.in_flight;
+        .limits.offload_window;
   };
-  EXPECT_EQ(in_flight("1"), 64_MiB + 224_MiB);
-  EXPECT_EQ(in_flight("2"), (64_MiB + 224_MiB) * 2);
-  EXPECT_EQ(in_flight("0"), 0_B);
+  EXPECT_EQ(offload_window("1"), 64_MiB + 224_MiB);
+  EXPECT_EQ(offload_window("2"), (64_MiB + 224_MiB) * 2);
+  EXPECT_EQ(offload_window("0"), 0_B);
   const Plan given = plan_by(profile, "[megatron]\n" + words +
                                           "fine_grained_offloading_max_inflight_offloads = 2\n"
-                                          "[limits]\nin_flight = 5");
-  EXPECT_EQ(given.limits.in_flight, 5_B);
-  EXPECT_THAT(given.notes, Contains(HasSubstr("[limits] in_flight is given")));
+                                          "[limits]\noffload_window = 5");
+  EXPECT_EQ(given.limits.offload_window, 5_B);
+  EXPECT_THAT(given.notes, Contains(HasSubstr("[limits] offload_window is given")));
 }
 
 TEST(Megatron, OffloadsWholeLayers) {

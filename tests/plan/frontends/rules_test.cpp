@@ -40,8 +40,8 @@ fraction = 0.5
 
 [limits]
 host = "64 GiB"
-in_flight = "1 GiB"
-ahead = "512 MiB"
+offload_window = "1 GiB"
+prefetch_window = "512 MiB"
 min_size = 4096
 recompute_collectives = true
 )",
@@ -60,7 +60,7 @@ recompute_collectives = true
   wanted.max_size = 2_GiB;
   wanted.min_elements = 1000;
   wanted.action = {ActionKind::kOffload, true, "file"};
-  wanted.second = ActionKind::kKeep;
+  wanted.fallback = ActionKind::kKeep;
   wanted.skip = 3_MiB;
   wanted.fraction = 0.5;
   wanted.place = {"memory.toml", 2, 1};
@@ -79,10 +79,10 @@ TEST(RulesText, MayBeEmpty) {
 }
 
 TEST(RulesText, TakesALayerAsANumberToo) {
-  const Rules rules =
-      parse_rules("[[rule]]\nlayers = -1\naction = \"keep\"\n[limits]\nin_flight_modules = 2", "r");
+  const Rules rules = parse_rules(
+      "[[rule]]\nlayers = -1\naction = \"keep\"\n[limits]\noffload_window_modules = 2", "r");
   EXPECT_EQ(rules.rules.at(0).layers, (LayerSet{{{-1, -1}}}));
-  EXPECT_EQ(rules.in_flight_modules, 2);
+  EXPECT_EQ(rules.offload_window_modules, 2);
 }
 
 struct WrongRules {
@@ -113,10 +113,12 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or \"0\""},
            {"[limits]\nhost = -1", "2:8: host = -1 is impossible: a size cannot be negative"},
            {"[limits]\nhots = 1", "2:1: unknown key \"hots\" in [limits]; did you mean \"host\"?"},
-           {"[limits]\nin_flight = 1\nin_flight_modules = 1",
-            "3:21: in_flight_modules says the same as in_flight in other units; give one of them"},
-           {"[limits]\nslowdown = 0.02\nahead = 1",
-            "2:12: slowdown is for windows that the session finds; in_flight, in_flight_modules "
+           {"[limits]\noffload_window = 1\noffload_window_modules = 1",
+            "3:21: offload_window_modules says the same as offload_window in other units; give one "
+            "of them"},
+           {"[limits]\nslowdown = 0.02\nprefetch_window = 1",
+            "2:12: slowdown is for windows that the session finds; offload_window, "
+            "offload_window_modules "
             "and "
             "ahead give them: leave those out"},
            {"[limits]\nslowdown = 2", "2:12: slowdown = 2 is impossible: it must be from 0 to 1"},
@@ -142,11 +144,11 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
            {"[[rule]]\naction = \"keep\"\nmin_size = \"2 MiB\"\nmax_size = \"1 MiB\"",
             "4:12: max_size = '1 MiB' is impossible: it is less than min_size, so nothing can "
             "match"},
-           {"[[rule]]\naction = \"keep\"\nsecond = \"keep\"",
+           {"[[rule]]\naction = \"keep\"\nfallback = \"keep\"",
             "3:10: second = 'keep' is impossible: it is what to do when the action is not "
             "possible, so "
             "it must differ"},
-           {"[[rule]]\naction = \"offload\"\nsecond = \"recompute\"",
+           {"[[rule]]\naction = \"offload\"\nfallback = \"recompute\"",
             "3:10: second = 'recompute' is impossible: when the action proves impossible it is too "
             "late to record what recomputing needs; write \"keep\" or \"offload\""},
            {"[[rule]]\naction = \"recompute\"\nshard = true",
@@ -194,8 +196,8 @@ action = "keep"
 fraction = 0
 skip = 1
 [limits]
-in_flight_modules = 0
-ahead = "1.5 GiB")",
+offload_window_modules = 0
+prefetch_window = "1.5 GiB")",
                                   "a.toml");
   Rules again = parse_rules(to_toml(rules), "b.toml");
   ASSERT_EQ(again.rules.size(), rules.rules.size());

@@ -38,8 +38,8 @@ Plan small_plan() {
                      ActionKind::kOffload,
                      "rule 2 (r.toml:7)"};
   plan.recompute_collectives = true;
-  plan.most_leaving = Bytes(11);
-  plan.most_ahead = Bytes(12);
+  plan.max_pending_release = Bytes(11);
+  plan.max_prefetch = Bytes(12);
   ChunkPlan& chunk = plan.chunks.emplace_back();
   chunk.decisions = {keep, offload, recompute};
   chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}};
@@ -69,7 +69,7 @@ TEST(PlanJson, GivesBackEveryField) {
 
 TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
   const Rules rules = parse_rules(
-      "[[rule]]\nsaved_by = \"*aten*\"\nfraction = 0.5\naction = \"offload\"\nsecond = "
+      "[[rule]]\nsaved_by = \"*aten*\"\nfraction = 0.5\naction = \"offload\"\nfallback = "
       "\"keep\"\n"
       "[[rule]]\nlayers = \"0..1\"\naction = \"recompute\"\n[limits]\nhost = \"1 MiB\"",
       "r.toml");
@@ -118,10 +118,10 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
         {"\"dtype\":\"Float\",", "", "chunks[0].sites.kinds[1].dtype: missing"},
         {"\"kind\":\"keep\"", "\"kind\":\"kep\"",
          "chunks[0].decisions[0].action.kind: unknown word \"kep\"; did you mean \"keep\"?"},
-        {"\"second\":\"offload\"", "\"second\":true",
-         "chunks[0].decisions[2].second: a text wanted, found true"},
-        {"\"second\":\"offload\"", "\"second\":\"recompute\"",
-         "chunks[0].decisions[2].second: keep or offload wanted, found recompute"},
+        {"\"fallback\":\"offload\"", "\"fallback\":true",
+         "chunks[0].decisions[2].fallback: a text wanted, found true"},
+        {"\"fallback\":\"offload\"", "\"fallback\":\"recompute\"",
+         "chunks[0].decisions[2].fallback: keep or offload wanted, found recompute"},
         {"\"buffer\":1,", "\"buffer\":0,",
          "chunks[0].decisions[1].buffer: 1, its place in the list, wanted, found 0"},
         {"[1,3,2,0]", "[1,4]",

@@ -44,13 +44,13 @@ TEST(PassModel, FindsEveryMomentOfABuffer) {
   EXPECT_EQ(a.bytes, 1000);
   EXPECT_EQ(a.born, 1);
   EXPECT_EQ(a.saved, 3);
-  EXPECT_EQ(a.let_go, 5);
+  EXPECT_EQ(a.last_forward_use, 5);
   EXPECT_EQ(a.first_need, 10);
   EXPECT_EQ(a.last_need, 10);
   EXPECT_EQ(a.dropped, 12);
   EXPECT_TRUE(a.movable);
   EXPECT_EQ(model.buffers[1].born, 4) << "saved while its call runs";
-  EXPECT_EQ(model.buffers[1].let_go, 7);
+  EXPECT_EQ(model.buffers[1].last_forward_use, 7);
   EXPECT_EQ(model.backward_begins, 8);
   EXPECT_EQ(model.end, 13);
   EXPECT_THAT(model.save_moment, ElementsAre(3, 4));
@@ -91,10 +91,10 @@ TEST(PassModel, TakesWhatIsNeverDroppedOrLetGoToTheEnd) {
   ChunkProfile& chunk = profile.chunks[0];
   std::erase_if(chunk.timeline,
                 [](const Moment& moment) { return moment.kind == MomentKind::kDrop; });
-  chunk.buffers[0].let_go = -1;
+  chunk.buffers[0].last_forward_use = -1;
   const PassModel model = model_of(chunk, Bytes(0));
   EXPECT_EQ(model.buffers[0].dropped, model.end);
-  EXPECT_EQ(model.buffers[0].let_go, model.end);
+  EXPECT_EQ(model.buffers[0].last_forward_use, model.end);
 }
 
 TEST(PassModel, NeedsATimeline) {
@@ -118,8 +118,8 @@ TEST(MadeUpTimeline, HasTheTimesAndSizesOfTheModelItStandsFor) {
   EXPECT_GT(saved, 20LL << 30);
   EXPECT_LT(saved, 30LL << 30);
   for (const Moment& moment : profile.chunks[0].timeline) {
-    EXPECT_GE(moment.other_bytes, 0);
-    EXPECT_LT(moment.other_bytes, 3LL << 30);
+    EXPECT_GE(moment.untracked_bytes, 0);
+    EXPECT_LT(moment.untracked_bytes, 3LL << 30);
   }
 }
 

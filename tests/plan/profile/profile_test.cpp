@@ -140,8 +140,8 @@ TEST(ProfileJson, RefusesAGraphThatContradictsItself) {
        "values[2].call: operator 0 does not make it"},
       {[](ChunkProfile& chunk) { chunk.values[2].call = 99; },
        "values[2].call: there is no operator 99; this chunk has 17"},
-      {[](ChunkProfile& chunk) { chunk.values[2].lasting = true; },
-       "values[2].lasting: only what came from outside of the pass lasts, and an operator made "
+      {[](ChunkProfile& chunk) { chunk.values[2].persistent = true; },
+       "values[2].persistent: only what came from outside of the pass lasts, and an operator made "
        "this"},
       {[](ChunkProfile& chunk) { chunk.values[2].buffer = 26; },
        "values[2].buffer: there is no buffer 26; this chunk has 26"},
@@ -166,7 +166,7 @@ Profile profile_with_a_timeline() {
   Profile profile = transformer_profile({.layers = 1});
   ChunkProfile& chunk = profile.chunks[0];
   for (BufferProfile& buffer : chunk.buffers) {
-    buffer.first_unpack = buffer.last_unpack = buffer.let_go = -1;
+    buffer.first_unpack = buffer.last_unpack = buffer.last_forward_use = -1;
   }
   chunk.unpack_order = {0};
   chunk.timeline = {{MomentKind::kCallBegins, 0, 5, 10},
@@ -177,7 +177,7 @@ Profile profile_with_a_timeline() {
                     {MomentKind::kUnpack, 0, 0, 0},
                     {MomentKind::kDrop, 0, 0, 0},
                     {MomentKind::kEnd, -1, 0, 0}};
-  chunk.buffers[0].let_go = 2;
+  chunk.buffers[0].last_forward_use = 2;
   return profile;
 }
 
@@ -186,7 +186,7 @@ TEST(ProfileJson, GivesBackATimelineInColumns) {
   const std::string text = to_json(profile);
   EXPECT_EQ(profile_from_json(text, "p.json"), profile);
   EXPECT_THAT(text, ::testing::HasSubstr("\"kind\":[0,2,1,5,3,4,5,6]"));
-  EXPECT_THAT(text, ::testing::HasSubstr("\"other_bytes\":[10,-3,0,0,0,0,0,0]"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"untracked_bytes\":[10,-3,0,0,0,0,0,0]"));
 }
 
 TEST(ProfileJson, RefusesATimelineThatContradictsItself) {
@@ -221,15 +221,15 @@ TEST(ProfileJson, RefusesATimelineThatContradictsItself) {
   for (const Contradiction& each : contradictions) {
     Profile profile = profile_with_a_timeline();
     each.change(profile.chunks[0].timeline);
-    profile.chunks[0].buffers[0].let_go = -1;
+    profile.chunks[0].buffers[0].last_forward_use = -1;
     EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
               std::string("[profile] p.json: chunks[0].") + each.text);
   }
   Profile profile = profile_with_a_timeline();
-  profile.chunks[0].buffers[0].let_go = 8;
-  EXPECT_EQ(
-      error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
-      "[profile] p.json: chunks[0].buffers[0].let_go: there is no moment 8; this chunk has 8");
+  profile.chunks[0].buffers[0].last_forward_use = 8;
+  EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+            "[profile] p.json: chunks[0].buffers[0].last_forward_use: there is no moment 8; this "
+            "chunk has 8");
 }
 
 TEST(ProfileJson, RefusesColumnsThatDoNotFitTogether) {
@@ -238,9 +238,10 @@ TEST(ProfileJson, RefusesColumnsThatDoNotFitTogether) {
     return error_text<ConfigError>(
         [&] { (void)profile_from_json(replaced(good, what, by), "p.json"); });
   };
-  EXPECT_EQ(text_of("\"other_bytes\":[10,", "\"other_bytes\":["),
-            "[profile] p.json: chunks[0].timeline.other_bytes: as many as in kind wanted: 8, found "
-            "7");
+  EXPECT_EQ(
+      text_of("\"untracked_bytes\":[10,", "\"untracked_bytes\":["),
+      "[profile] p.json: chunks[0].timeline.untracked_bytes: as many as in kind wanted: 8, found "
+      "7");
   EXPECT_EQ(text_of("\"kind\":[0,2,", "\"kind\":[0,7,"),
             "[profile] p.json: chunks[0].timeline.kind[1]: there is no kind 7; this chunk has 7");
   EXPECT_EQ(text_of("\"drop\"", "\"drip\""),
@@ -250,17 +251,17 @@ TEST(ProfileJson, RefusesColumnsThatDoNotFitTogether) {
 
 TEST(ProfileJson, GivesBackWhatALaterPassHad) {
   Profile profile = profile_with_a_timeline();
-  profile.chunks[0].later_bytes = {1, 2, 3, 4, 5, 6, 7, -8};
+  profile.chunks[0].later_untracked_bytes = {1, 2, 3, 4, 5, 6, 7, -8};
   const std::string text = to_json(profile);
   EXPECT_EQ(profile_from_json(text, "p.json"), profile);
-  EXPECT_THAT(text, ::testing::HasSubstr("\"later_bytes\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"later_untracked_bytes\""));
   EXPECT_THAT(to_json(profile_with_a_timeline()),
-              ::testing::Not(::testing::HasSubstr("later_bytes")));
-  profile.chunks[0].later_bytes->pop_back();
-  EXPECT_EQ(
-      error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
-      "[profile] p.json: chunks[0].later_bytes: as many as moments in the timeline wanted: 8, "
-      "found 7");
+              ::testing::Not(::testing::HasSubstr("later_untracked_bytes")));
+  profile.chunks[0].later_untracked_bytes->pop_back();
+  EXPECT_EQ(error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); }),
+            "[profile] p.json: chunks[0].later_untracked_bytes: as many as moments in the timeline "
+            "wanted: 8, "
+            "found 7");
 }
 
 TEST(ProfileJson, TakesTwoBuffersThatHoldTheSameValue) {

@@ -19,15 +19,15 @@ using testing::checked_plan;
 using ::testing::ElementsAre;
 using testing::GraphBuilder;
 using ::testing::IsEmpty;
-using testing::kRemake;
+using testing::kRecompute;
 using testing::plan_by;
 
 TEST(Recompute, WalksChainsOfAnyLength) {
   GraphBuilder graph;
   int value = graph.outside(true);
   for (int i = 0; i < 2000; ++i) value = graph.call({.reads = {value}});
-  graph.save(value, "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(value, "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_EQ(plan.chunks[0].operators.size(), 2000U);
   EXPECT_THAT(anchors(plan), IsEmpty());
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(0));
@@ -42,9 +42,10 @@ TEST(Recompute, WalksEveryCallOnceHoweverManyWaysLeadToIt) {
     const int right = graph.call({.scope = "x", .reads = {value}});
     value = graph.call({.scope = "x", .reads = {left, right}});
   }
-  graph.save(value, "remade");
-  const Plan all = checked_plan(
-      graph.profile(), std::string(kRemake) + "[[rule]]\nmade_in = \"x\"\naction = \"recompute\"");
+  graph.save(value, "recomputed");
+  const Plan all =
+      checked_plan(graph.profile(),
+                   std::string(kRecompute) + "[[rule]]\nmade_in = \"x\"\naction = \"recompute\"");
   EXPECT_EQ(all.chunks[0].operators.size(), 3001U);
   EXPECT_THAT(anchors(all), ElementsAre("0:0 aten::make is not repeated: no: keep"));
 }
@@ -55,7 +56,7 @@ TEST(Recompute, OfRandomProfilesCanBeCarriedOut) {
     std::mt19937_64 random(seed);
     const Profile profile = testing::random_profile(random);
     const Plan plan = plan_by(
-        profile, "[[rule]]\nfraction = 0.8\naction = \"recompute\"\nsecond = \"offload\"\n");
+        profile, "[[rule]]\nfraction = 0.8\naction = \"recompute\"\nfallback = \"offload\"\n");
     check_replays(plan, profile);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
     for (const ChunkPlan& chunk : plan.chunks) recorded += chunk.operators.size();
@@ -68,7 +69,7 @@ Profile random_graph(std::mt19937_64& random) {
   GraphBuilder graph(4, 1e9);
   int values = graph.outside(random() % 4 != 0) + 1;
   const int count = 10 + static_cast<int>(random() % 60);
-  const std::vector<std::string> scopes = {"remade", "remade", "held", "away"};
+  const std::vector<std::string> scopes = {"recomputed", "recomputed", "held", "away"};
   for (int i = 0; i < count; ++i) {
     GraphBuilder::Call call{.scope = random() % 4 == 0 ? "covered" : "",
                             .layer = i * 5 / count - 1};

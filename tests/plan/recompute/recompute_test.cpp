@@ -21,7 +21,7 @@ using testing::checked_plan;
 using ::testing::ElementsAre;
 using testing::GraphBuilder;
 using ::testing::IsEmpty;
-using testing::kRemake;
+using testing::kRecompute;
 using testing::plan_by;
 
 TEST(Recompute, RepeatsOneCallWhereItsInputsAreHeld) {
@@ -29,9 +29,9 @@ TEST(Recompute, RepeatsOneCallWhereItsInputsAreHeld) {
   const int weight = graph.outside(true);
   const int a = graph.call({.reads = {weight}});
   graph.save(a, "held");
-  graph.save(graph.call({.name = "aten::silu", .reads = {a, weight}}), "remade");
+  graph.save(graph.call({.name = "aten::silu", .reads = {a, weight}}), "recomputed");
   graph.save(graph.call({.reads = {weight}}), "held");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   ASSERT_EQ(plan.chunks[0].operators.size(), 1U);
   EXPECT_EQ(plan.chunks[0].operators[0], (RecordedOperator{1, "aten::silu"}));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(2, 0, 1));
@@ -46,10 +46,10 @@ TEST(Recompute, TakesWhatWasReadFromOffloadedAndFixedBuffersToo) {
   graph.save(a, "away");
   graph.save(b, "small");
   graph.chunk().buffers[1].fixed = FixedReason::kSmall;
-  graph.save(graph.call({.reads = {a, b}}), "remade");
+  graph.save(graph.call({.reads = {a, b}}), "recomputed");
   const Plan plan = checked_plan(
       graph.profile(),
-      std::string(kRemake) + "[[rule]]\nscope = [\"away\", \"small\"]\naction = \"offload\"");
+      std::string(kRecompute) + "[[rule]]\nscope = [\"away\", \"small\"]\naction = \"offload\"");
   EXPECT_THAT(calls(plan), ElementsAre(2));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(0, 1, 2));
 }
@@ -61,15 +61,15 @@ TEST(Recompute, WalksThroughOtherRecomputedBuffersAndUnsavedValues) {
   const int b = graph.call({.reads = {a}});     // 1, buffer 0
   const int c = graph.call({.reads = {b}});     // 2, unsaved
   const int d = graph.call({.reads = {c, b}});  // 3, buffer 1
-  graph.save(b, "remade");
-  graph.save(d, "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(b, "recomputed");
+  graph.save(d, "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(calls(plan), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(1, 0));
   EXPECT_THAT(anchors(plan), IsEmpty());
 }
 
-// Two buffers held, two remade; what the first replay made is not made again for the second.
+// Two buffers held, two recomputed; what the first replay made is not made again for the second.
 TEST(Recompute, NeedsInputsInTheOrderOfTheCallsThatReadThemAndOnlyOnce) {
   GraphBuilder graph;
   const int a = graph.call({});
@@ -79,10 +79,10 @@ TEST(Recompute, NeedsInputsInTheOrderOfTheCallsThatReadThemAndOnlyOnce) {
   const int shared = graph.call({.reads = {c}});              // 3
   const int first = graph.call({.reads = {b, shared}});       // 4
   const int second = graph.call({.reads = {shared, a, b}});   // 5
-  graph.save(first, "remade");                                // buffer 3
-  graph.save(second, "remade");                               // buffer 4
+  graph.save(first, "recomputed");                            // buffer 3
+  graph.save(second, "recomputed");                           // buffer 4
   const auto order = [&](std::vector<int> unpacked) {
-    return checked_plan(graph.profile(std::move(unpacked)), kRemake).chunks[0].need_order;
+    return checked_plan(graph.profile(std::move(unpacked)), kRecompute).chunks[0].need_order;
   };
   EXPECT_THAT(order({4, 3, 2, 1, 0}), ElementsAre(2, 0, 1, 4, 3));
   EXPECT_THAT(order({3, 4, 3, 0}), ElementsAre(2, 1, 3, 0, 4));
@@ -94,9 +94,9 @@ TEST(Recompute, CountsAnchorsOnFromTheBuffers) {
   GraphBuilder graph(2);
   const int x = graph.call({.layer = 0});
   const int y = graph.call({.layer = 1, .reads = {x}});
-  graph.save(y, "remade", 1);
+  graph.save(y, "recomputed", 1);
   graph.save(graph.call({.layer = 1}), "held", 1);
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(anchors(plan), ElementsAre("0:0 enters a recomputed layer: keep"));
   EXPECT_THAT(calls(plan), ElementsAre(0, 1));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(1, 2, 0));
@@ -107,8 +107,8 @@ TEST(Recompute, CountsAnchorsOnFromTheBuffers) {
 TEST(Recompute, HoldsTheRightOneOfSeveralOutputs) {
   GraphBuilder graph(2);
   const int first = graph.call({.name = "aten::split", .scope = "s", .makes = {7, 8, 9}});
-  graph.save(graph.call({.layer = 1, .reads = {first + 2, first + 1}}), "remade", 1);
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(graph.call({.layer = 1, .reads = {first + 2, first + 1}}), "recomputed", 1);
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   ASSERT_EQ(plan.chunks[0].anchors.size(), 2U);
   const Anchor& anchor = plan.chunks[0].anchors[1];
   EXPECT_EQ(anchor.output, 2);
@@ -126,9 +126,9 @@ TEST(Recompute, RepeatsACallOnceForAllItsOutputs) {
   // By its bytes alone the second output would be held: what it is made of is not smaller.
   const int out =
       graph.call({.reads = {x, graph.call({.makes = {1}, .no_replay = "no"})}, .makes = {100, 1}});
-  graph.save(out, "remade");
-  graph.save(graph.call({.reads = {out + 1}}), "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(out, "recomputed");
+  graph.save(graph.call({.reads = {out + 1}}), "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(anchors(plan), ElementsAre("1:0 aten::make is not repeated: no: keep"));
   EXPECT_THAT(calls(plan), ElementsAre(1, 2, 3));
 }
@@ -140,10 +140,10 @@ TEST(Recompute, RepeatsInPlaceCallsAfterWhatMadeTheEarlierVersion) {
   graph.save(x, "held");
   const int mean = graph.call({.name = "aten::mean", .reads = {x}});
   const int shifted = graph.call({.name = "aten::add_", .reads = {mean}});
-  graph.save(shifted, "remade");
+  graph.save(shifted, "recomputed");
   const int scaled = graph.call({.name = "aten::mul_", .reads = {shifted, x}});
-  graph.save(graph.call({.reads = {scaled}}), "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(graph.call({.reads = {scaled}}), "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(calls(plan), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(0, 2, 1));
 }
@@ -154,13 +154,13 @@ struct UnsavedCase {
   double link;
   GraphBuilder::Call made;  // What is read and not saved, by a call of layer 1 in "part".
   std::vector<std::string> anchors;
-  std::uint64_t remade = 101;  // Bytes made of it; it has 100 itself.
+  std::uint64_t recomputed = 101;  // Bytes made of it; it has 100 itself.
 };
 
-// x (lasting) -> made (unsaved) -> remade. Where `made` cannot be repeated or is not worth it, it
+// x (persistent) -> made (unsaved) -> recomputed. Where `made` cannot be repeated or is not worth it, it
 // is held.
 TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
-  const std::string remake = kRemake;
+  const std::string remake = kRecompute;
   const GraphBuilder::Call inside{.scope = "part", .layer = 1};
   const auto with = [&](auto change) {
     GraphBuilder::Call call = inside;
@@ -256,7 +256,7 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
     GraphBuilder::Call made = each.made;
     made.reads = {graph.outside(true)};
     const int value = graph.call(made);
-    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.remade}}), "remade", 1);
+    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.remade}}), "recomputed", 1);
     const Plan plan = checked_plan(graph.profile(), remake + each.rules);
     EXPECT_EQ(anchors(plan), each.anchors) << each.what;
     EXPECT_THAT(calls(plan), ElementsAre(0, 1)) << each.what;
@@ -266,10 +266,10 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
 TEST(Recompute, HoldsWhatIsSmallOnTheDevice) {
   GraphBuilder graph(2);
   const int value = graph.call({.layer = 0, .makes = {50}});
-  graph.save(graph.call({.layer = 1, .reads = {value}}), "remade", 1);
+  graph.save(graph.call({.layer = 1, .reads = {value}}), "recomputed", 1);
   const auto action = [&](const std::string& limits) {
     const Plan plan =
-        checked_plan(graph.profile(), kRemake + ("[[rule]]\naction = \"offload\"\n" + limits));
+        checked_plan(graph.profile(), kRecompute + ("[[rule]]\naction = \"offload\"\n" + limits));
     return to_string(plan.chunks[0].anchors.at(0).action);
   };
   EXPECT_EQ(action(""), "offload");
@@ -280,12 +280,12 @@ TEST(Recompute, HoldsWhatIsSmallOnTheDevice) {
 TEST(Recompute, PlacesAnchorsAsTheRuleForTheInputsSays) {
   GraphBuilder graph(2);
   const int value = graph.call({.layer = 0});
-  graph.save(graph.call({.layer = 1, .reads = {value}}), "remade", 1);
+  graph.save(graph.call({.layer = 1, .reads = {value}}), "recomputed", 1);
   const Plan plan = checked_plan(
       graph.profile(),
       "[[rule]]\nlayers = \"0..1\"\ngroup_inputs = 1\naction = \"offload\"\ntier = \"file\"\n"
       "shard = true\n" +
-          std::string(kRemake));
+          std::string(kRecompute));
   ASSERT_EQ(plan.chunks[0].anchors.size(), 1U);
   EXPECT_EQ(plan.chunks[0].anchors[0].action, (Action{ActionKind::kOffload, true, "file"}));
 }
@@ -294,12 +294,12 @@ TEST(Recompute, PlacesAnchorsAsTheRuleForTheInputsSays) {
 TEST(Recompute, PlacesAnchorsAsSeenFromTheLayerTheyEnter) {
   GraphBuilder graph(2);
   const int value = graph.call({.scope = "part", .layer = 0});
-  graph.save(graph.call({.layer = 0, .reads = {value}}), "remade", 0);
-  graph.save(graph.call({.layer = 1, .reads = {value}}), "remade", 1);
+  graph.save(graph.call({.layer = 0, .reads = {value}}), "recomputed", 0);
+  graph.save(graph.call({.layer = 1, .reads = {value}}), "recomputed", 1);
   const Plan plan = checked_plan(graph.profile(),
                                  "[[rule]]\ngroup_inputs = 1\naction = \"offload\"\n"
                                  "[[rule]]\nmade_in = \"part\"\naction = \"keep\"\n" +
-                                     std::string(kRemake));
+                                     std::string(kRecompute));
   EXPECT_THAT(anchors(plan), ElementsAre("0:0 enters a recomputed layer; rule 1 (r.toml:1)"));
   EXPECT_EQ(plan.chunks[0].anchors[0].action.kind, ActionKind::kOffload);
 }
@@ -307,8 +307,8 @@ TEST(Recompute, PlacesAnchorsAsSeenFromTheLayerTheyEnter) {
 TEST(Recompute, CountsOnceWhatACallReadsTwice) {
   GraphBuilder graph(0, 1e9);
   const int slow = graph.call({.ns = 1000});
-  graph.save(graph.call({.reads = {slow, slow}, .makes = {60}}), "remade");
-  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRemake)), IsEmpty());
+  graph.save(graph.call({.reads = {slow, slow}, .makes = {60}}), "recomputed");
+  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRecompute)), IsEmpty());
 }
 
 struct BytesCase {
@@ -328,8 +328,8 @@ TEST(Recompute, HoldsTheFewerBytes) {
     const int left = graph.call({.makes = {each.left}, .no_replay = "no"});
     const int right = graph.call({.makes = {each.right}, .no_replay = "no"});
     const int sum = graph.call({.reads = {left, right, left}});
-    graph.save(graph.call({.reads = {sum}}), "remade");
-    const Plan plan = checked_plan(graph.profile(), kRemake);
+    graph.save(graph.call({.reads = {sum}}), "recomputed");
+    const Plan plan = checked_plan(graph.profile(), kRecompute);
     std::vector<int> held;
     for (const Anchor& anchor : plan.chunks[0].anchors) held.push_back(anchor.call);
     EXPECT_EQ(held, each.held) << each.left << " + " << each.right;
@@ -342,10 +342,10 @@ TEST(Recompute, WeighsWhatRulesWantRepeatedByItsInputs) {
   const int wide = graph.call({.makes = {120}, .no_replay = "no"});
   const int narrow = graph.call({.scope = "covered", .reads = {wide}, .makes = {50}});
   const int held = graph.call({.reads = {narrow}, .makes = {100}});
-  graph.save(graph.call({.reads = {held}}), "remade");
+  graph.save(graph.call({.reads = {held}}), "recomputed");
   const Plan plan = checked_plan(
       graph.profile(),
-      kRemake + std::string("[[rule]]\nmade_in = \"covered\"\naction = \"recompute\""));
+      kRecompute + std::string("[[rule]]\nmade_in = \"covered\"\naction = \"recompute\""));
   EXPECT_THAT(anchors(plan), ElementsAre("2:0 not larger than what it is made of: keep"));
 }
 
@@ -354,8 +354,8 @@ TEST(Recompute, AddsBytesWithoutGoingRound) {
   GraphBuilder graph;
   const int left = graph.call({.makes = {kHalf}, .no_replay = "no"});
   const int right = graph.call({.makes = {kHalf}, .no_replay = "no"});
-  graph.save(graph.call({.reads = {graph.call({.reads = {left, right}})}}), "remade");
-  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRemake)),
+  graph.save(graph.call({.reads = {graph.call({.reads = {left, right}})}}), "recomputed");
+  EXPECT_THAT(anchors(checked_plan(graph.profile(), kRecompute)),
               ElementsAre("2:0 not larger than what it is made of: keep"));
 }
 
@@ -366,8 +366,8 @@ TEST(Recompute, HoldsTheNarrowestOfAChain) {
   for (const std::uint64_t bytes : {800U, 70U, 60U, 60U, 500U}) {
     value = graph.call({.reads = {value}, .makes = {bytes}});
   }
-  graph.save(graph.call({.reads = {value}}), "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(graph.call({.reads = {value}}), "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(anchors(plan), ElementsAre("4:0 not larger than what it is made of: keep"));
   EXPECT_THAT(calls(plan), ElementsAre(4, 5, 6));
 }
@@ -397,41 +397,41 @@ TEST(Recompute, TakesTheSecondChoiceWhereItIsNotPossible) {
            {"aten::silu is not repeated: a collective",
             [](ChunkProfile& chunk) { chunk.operators[0].no_replay = kCollective; }},
            {"aten::silu reads what came from outside and is gone",
-            [](ChunkProfile& chunk) { chunk.values[0].lasting = false; }},
+            [](ChunkProfile& chunk) { chunk.values[0].persistent = false; }},
        }) {
     GraphBuilder graph;
     const int x = graph.outside(true);
-    graph.save(graph.call({.name = "aten::silu", .reads = {x}}), "remade");
-    EXPECT_THAT(calls(checked_plan(graph.profile(), kRemake)), ElementsAre(0));
+    graph.save(graph.call({.name = "aten::silu", .reads = {x}}), "recomputed");
+    EXPECT_THAT(calls(checked_plan(graph.profile(), kRecompute)), ElementsAre(0));
     each.change(graph.chunk());
-    const Plan kept = checked_plan(graph.profile(), kRemake);
+    const Plan kept = checked_plan(graph.profile(), kRecompute);
     const Decision& decision = kept.chunks[0].decisions[0];
     EXPECT_EQ(decision.action, Action{});
     EXPECT_EQ(decision.reason,
               "rule 1 (r.toml:1), but not recomputable: " + std::string(each.why) + ": keep");
     EXPECT_THAT(calls(kept), IsEmpty());
     const Plan offloaded =
-        checked_plan(graph.profile(), kRemake + std::string("second = \"offload\""));
+        checked_plan(graph.profile(), kRecompute + std::string("second = \"offload\""));
     EXPECT_EQ(offloaded.chunks[0].decisions[0].action, (Action{ActionKind::kOffload, false, ""}));
-    EXPECT_EQ(offloaded.chunks[0].decisions[0].second, ActionKind::kKeep);
+    EXPECT_EQ(offloaded.chunks[0].decisions[0].fallback, ActionKind::kKeep);
     EXPECT_THAT(offloaded.chunks[0].decisions[0].reason, ::testing::EndsWith(": offload"));
   }
 }
 
 TEST(Recompute, IsNeverASecondChoice) {
   Rules rules = parse_rules("[[rule]]\naction = \"offload\"", "r.toml");
-  rules.rules[0].second = ActionKind::kRecompute;
-  const Plan plan = make_plan(testing::plain_profile({100}), rules);
-  EXPECT_EQ(plan.chunks[0].decisions[0].second, ActionKind::kKeep);
+  rules.rules[0].fallback = ActionKind::kRecompute;
+  const Plan plan = make_plan(testing::baseline_profile({100}), rules);
+  EXPECT_EQ(plan.chunks[0].decisions[0].fallback, ActionKind::kKeep);
 }
 
 TEST(Recompute, StartsFromWhatCouldNotBeRecomputed) {
   GraphBuilder graph;
   const int x = graph.outside(false);
   const int a = graph.call({.reads = {x}});
-  graph.save(a, "remade");
-  graph.save(graph.call({.reads = {a}}), "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(a, "recomputed");
+  graph.save(graph.call({.reads = {a}}), "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_EQ(plan.chunks[0].decisions[0].action.kind, ActionKind::kKeep);
   EXPECT_EQ(plan.chunks[0].decisions[1].action.kind, ActionKind::kRecompute);
   EXPECT_THAT(calls(plan), ElementsAre(1));
@@ -442,8 +442,8 @@ TEST(Recompute, StartsFromWhatCameFromOutsideIfItWasSaved) {
   GraphBuilder graph;
   const int x = graph.outside(false);
   graph.save(x, "held");
-  graph.save(graph.call({.reads = {x}}), "remade");
-  const Plan plan = checked_plan(graph.profile(), kRemake);
+  graph.save(graph.call({.reads = {x}}), "recomputed");
+  const Plan plan = checked_plan(graph.profile(), kRecompute);
   EXPECT_THAT(calls(plan), ElementsAre(0));
   EXPECT_THAT(plan.chunks[0].need_order, ElementsAre(0, 1));
 }
@@ -454,24 +454,24 @@ TEST(Recompute, RepeatsCollectivesOnlyWhereRulesAllowIt) {
   const auto reduce = [&] {
     return graph.call({.name = "c10d::all_reduce", .reads = {x}, .no_replay = "a collective"});
   };
-  graph.save(reduce(), "remade");
+  graph.save(reduce(), "recomputed");
   graph.chunk().buffers[0].recipe = {false, "a collective"};
-  graph.save(graph.call({.reads = {reduce()}}), "remade");
-  const Plan held = checked_plan(graph.profile(), kRemake);
+  graph.save(graph.call({.reads = {reduce()}}), "recomputed");
+  const Plan held = checked_plan(graph.profile(), kRecompute);
   EXPECT_FALSE(held.recompute_collectives);
   EXPECT_EQ(held.chunks[0].decisions[0].action.kind, ActionKind::kKeep);
   EXPECT_THAT(anchors(held),
               ElementsAre("1:0 c10d::all_reduce is not repeated: a collective: keep"));
   const Plan repeated = checked_plan(
-      graph.profile(), kRemake + std::string("[limits]\nrecompute_collectives = true"));
+      graph.profile(), kRecompute + std::string("[limits]\nrecompute_collectives = true"));
   EXPECT_TRUE(repeated.recompute_collectives);
   EXPECT_EQ(repeated.chunks[0].decisions[0].action.kind, ActionKind::kRecompute);
   EXPECT_THAT(anchors(repeated), IsEmpty());
   EXPECT_THAT(calls(repeated), ElementsAre(0, 1, 2));
   // Nothing else is lifted.
   graph.chunk().operators[0].no_replay = "a side effect";
-  const Plan other = checked_plan(graph.profile(),
-                                  kRemake + std::string("[limits]\nrecompute_collectives = true"));
+  const Plan other = checked_plan(
+      graph.profile(), kRecompute + std::string("[limits]\nrecompute_collectives = true"));
   EXPECT_EQ(other.chunks[0].decisions[0].action.kind, ActionKind::kKeep);
 }
 

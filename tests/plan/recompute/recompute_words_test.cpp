@@ -42,7 +42,7 @@ struct Planned {
   [[nodiscard]] const ChunkPlan& chunk() const { return plan.chunks.front(); }
   [[nodiscard]] bool is_held(int value) const {
     const ValueProfile& read = recorded().values[static_cast<std::size_t>(value)];
-    if (read.lasting) return true;
+    if (read.persistent) return true;
     if (read.buffer >= 0) {
       const Decision& decision = chunk().decisions[static_cast<std::size_t>(read.buffer)];
       return decision.action.kind != ActionKind::kRecompute;

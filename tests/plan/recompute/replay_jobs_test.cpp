@@ -16,18 +16,18 @@ using ::testing::ElementsAre;
 using testing::GraphBuilder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::kRemake;
+using testing::kRecompute;
 using testing::plan_by;
 
 /// The replays of the first chunk.
 struct Replays {
-  explicit Replays(Profile made, const std::string& rules = kRemake,
-                   std::int64_t most_lingering = kMostLingering)
+  explicit Replays(Profile made, const std::string& rules = kRecompute,
+                   std::int64_t cache_limit = kRecomputeCacheLimit)
       : profile(std::move(made)) {
     testing::add_timelines(profile);
     model = model_of(profile.chunks[0], profile.granularity);
     plan = plan_by(profile, rules);
-    result = replays_of(model, plan.chunks[0], most_lingering);
+    result = replays_of(model, plan.chunks[0], cache_limit);
   }
   Replays(const Replays&) = delete;
 
@@ -61,28 +61,28 @@ TEST(ReplayJobs, RepeatTheCallsBackToWhatIsHeld) {
   const int kept = graph.save(graph.call({.makes = {1000}}), "kept");
   const int middle = graph.call({.reads = {0}, .makes = {300}, .ns = 5});
   const int made = graph.call({.reads = {middle}, .makes = {40}, .ns = 7});
-  const int remade = graph.save(made, "remade");
+  const int recomputed = graph.save(made, "recomputed");
   const Replays replays(graph.profile({kept, remade}));
   ASSERT_EQ(replays.result.jobs.size(), 1U);
   const ReplayJob& job = replays.job(0);
   EXPECT_EQ(job.place, 1);
-  EXPECT_EQ(job.buffer, remade);
+  EXPECT_EQ(job.buffer, recomputed);
   EXPECT_THAT(job.calls, ElementsAre(1, 2));
   EXPECT_EQ(job.ns, 12);
-  EXPECT_THAT(job.makes, ElementsAre(remade));
+  EXPECT_THAT(job.makes, ElementsAre(recomputed));
   EXPECT_THAT(job.reads, ElementsAre(kept));
   EXPECT_EQ(job.transient_bytes, 300);
-  EXPECT_THAT(replays.result.lingering, IsEmpty());
-  EXPECT_LT(replays.dropped(kept), replays.dropped(remade));
-  EXPECT_EQ(replays.held_until(kept), replays.dropped(remade)) << "the replay starts from it";
+  EXPECT_THAT(replays.result.cached, IsEmpty());
+  EXPECT_LT(replays.dropped(kept), replays.dropped(recomputed));
+  EXPECT_EQ(replays.held_until(kept), replays.dropped(recomputed)) << "the replay starts from it";
 }
 
 TEST(ReplayJobs, MakeEverythingAtOnceThatTheirCallsMake) {
   GraphBuilder graph;
   const int kept = graph.save(graph.call({}), "kept");
   const int both = graph.call({.reads = {0}, .makes = {100, 200}});
-  const int first = graph.save(both, "remade");
-  const int second = graph.save(both + 1, "remade");
+  const int first = graph.save(both, "recomputed");
+  const int second = graph.save(both + 1, "recomputed");
   const Replays replays(graph.profile({second, first, kept}));
   ASSERT_EQ(replays.result.jobs.size(), 1U);
   EXPECT_EQ(replays.job(0).buffer, second);
@@ -93,8 +93,8 @@ TEST(ReplayJobs, MakeEverythingAtOnceThatTheirCallsMake) {
 TEST(ReplayJobs, RunThroughBuffersThatAreRecomputedThemselves) {
   GraphBuilder graph;
   const int kept = graph.save(graph.call({}), "kept");
-  const int middle = graph.save(graph.call({.reads = {0}}), "remade");
-  const int last = graph.save(graph.call({.reads = {1}}), "remade");
+  const int middle = graph.save(graph.call({.reads = {0}}), "recomputed");
+  const int last = graph.save(graph.call({.reads = {1}}), "recomputed");
   const Replays replays(graph.profile({last, middle, kept}));
   ASSERT_EQ(replays.result.jobs.size(), 1U);
   EXPECT_THAT(replays.job(0).calls, ElementsAre(1, 2));
@@ -106,53 +106,53 @@ TEST(ReplayJobs, LeaveWhatLaterOnesReadUntilTheLastHasReadIt) {
   GraphBuilder graph;
   const int kept = graph.save(graph.call({}), "kept");
   const int shared = graph.call({.reads = {0}, .makes = {500}, .ns = 3});
-  const int one = graph.save(graph.call({.reads = {shared}, .makes = {10}, .ns = 4}), "remade");
-  const int two = graph.save(graph.call({.reads = {shared}, .makes = {20}, .ns = 5}), "remade");
+  const int one = graph.save(graph.call({.reads = {shared}, .makes = {10}, .ns = 4}), "recomputed");
+  const int two = graph.save(graph.call({.reads = {shared}, .makes = {20}, .ns = 5}), "recomputed");
   const Replays replays(graph.profile({two, one, kept}));
   ASSERT_EQ(replays.result.jobs.size(), 2U);
   EXPECT_EQ(replays.job(0).ns, 8);
   EXPECT_THAT(replays.job(1).calls, ElementsAre(2)) << "what both read is there";
   EXPECT_EQ(replays.job(0).transient_bytes, 500);
   EXPECT_EQ(replays.job(1).transient_bytes, 500);
-  ASSERT_EQ(replays.result.lingering.size(), 2U);
-  EXPECT_EQ(replays.result.lingering[0].moment, replays.moment(0));
-  EXPECT_EQ(replays.result.lingering[0].bytes, 500);
-  EXPECT_EQ(replays.result.lingering[1].moment, replays.moment(1));
-  EXPECT_EQ(replays.result.lingering[1].bytes, 0);
+  ASSERT_EQ(replays.result.cached.size(), 2U);
+  EXPECT_EQ(replays.result.cached[0].moment, replays.moment(0));
+  EXPECT_EQ(replays.result.cached[0].bytes, 500);
+  EXPECT_EQ(replays.result.cached[1].moment, replays.moment(1));
+  EXPECT_EQ(replays.result.cached[1].bytes, 0);
 }
 
 TEST(ReplayJobs, RepeatCallsAgainWhereTheirResultsMayNotStay) {
   GraphBuilder graph;
   const int kept = graph.save(graph.call({}), "kept");
   const int shared = graph.call({.reads = {0}, .makes = {500}});
-  const int one = graph.save(graph.call({.reads = {shared}, .makes = {10}}), "remade");
-  const int two = graph.save(graph.call({.reads = {shared}, .makes = {20}}), "remade");
-  const Replays replays(graph.profile({two, one, kept}), kRemake, 499);
+  const int one = graph.save(graph.call({.reads = {shared}, .makes = {10}}), "recomputed");
+  const int two = graph.save(graph.call({.reads = {shared}, .makes = {20}}), "recomputed");
+  const Replays replays(graph.profile({two, one, kept}), kRecompute, 499);
   EXPECT_THAT(replays.job(1).calls, ElementsAre(1, 2));
-  EXPECT_THAT(replays.result.lingering, IsEmpty());
+  EXPECT_THAT(replays.result.cached, IsEmpty());
 }
 
 TEST(ReplayJobs, PassOnARecomputedBufferThatIsDroppedBeforeItsLastReader) {
   GraphBuilder graph;
   const int kept = graph.save(graph.call({}), "kept");
-  const int middle = graph.save(graph.call({.reads = {0}, .makes = {700}}), "remade");
-  const int last = graph.save(graph.call({.reads = {1}}), "remade");
+  const int middle = graph.save(graph.call({.reads = {0}, .makes = {700}}), "recomputed");
+  const int last = graph.save(graph.call({.reads = {1}}), "recomputed");
   const Replays replays(graph.profile({middle, last, kept}));
   ASSERT_EQ(replays.result.jobs.size(), 2U);
   EXPECT_THAT(replays.job(1).calls, ElementsAre(2));
   EXPECT_EQ(replays.job(1).transient_bytes, 700);
-  ASSERT_EQ(replays.result.lingering.size(), 2U);
-  EXPECT_EQ(replays.result.lingering[0].moment, replays.dropped(middle));
-  EXPECT_EQ(replays.result.lingering[0].bytes, 700);
-  EXPECT_EQ(replays.result.lingering[1].bytes, 0);
+  ASSERT_EQ(replays.result.cached.size(), 2U);
+  EXPECT_EQ(replays.result.cached[0].moment, replays.dropped(middle));
+  EXPECT_EQ(replays.result.cached[0].bytes, 700);
+  EXPECT_EQ(replays.result.cached[1].bytes, 0);
 }
 
 TEST(ReplayJobs, StartFromAnchorsWhichStayUntilNobodyStartsFromThem) {
   GraphBuilder graph(2);
   graph.save(graph.call({.layer = 0}), "kept", 0);
   const int enters = graph.call({.layer = 0, .reads = {0}, .makes = {800}});
-  const int one = graph.save(graph.call({.layer = 1, .reads = {enters}}), "remade", 1);
-  const int two = graph.save(graph.call({.layer = 1, .reads = {enters}}), "remade", 1);
+  const int one = graph.save(graph.call({.layer = 1, .reads = {enters}}), "recomputed", 1);
+  const int two = graph.save(graph.call({.layer = 1, .reads = {enters}}), "recomputed", 1);
   const Replays replays(graph.profile({two, one, 0}));
   ASSERT_EQ(replays.plan.chunks[0].anchors.size(), 1U);
   const int anchor = 3;
@@ -164,22 +164,22 @@ TEST(ReplayJobs, StartFromAnchorsWhichStayUntilNobodyStartsFromThem) {
 TEST(ReplayJobs, UseWhatTheModelStillHolds) {
   GraphBuilder graph;
   graph.save(graph.call({}), "kept");
-  graph.save(graph.call({.reads = {0}}), "remade");
+  graph.save(graph.call({.reads = {0}}), "recomputed");
   Profile profile = graph.profile();
   testing::add_timelines(profile);
-  const Plan plan = plan_by(profile, kRemake);
+  const Plan plan = plan_by(profile, kRecompute);
   ChunkProfile& chunk = profile.chunks[0];
-  chunk.buffers[1].let_go = -1;
+  chunk.buffers[1].last_forward_use = -1;
   const PassModel model = model_of(chunk, Bytes(0));
   EXPECT_THAT(replays_of(model, plan.chunks[0]).jobs, IsEmpty());
 }
 
 TEST(ReplayJobs, LetGoInForwardOnceTheCallThatMakesABufferHasEnded) {
   GraphBuilder graph;
-  const int inside = graph.save(graph.call({.reads = {}}), "remade");
+  const int inside = graph.save(graph.call({.reads = {}}), "recomputed");
   const int read = graph.call({.reads = {}});
   graph.call({.reads = {read}});
-  const int later = graph.save(read, "remade");
+  const int later = graph.save(read, "recomputed");
   const Replays replays(graph.profile());
   EXPECT_EQ(replays.result.given_up[static_cast<std::size_t>(inside)], replays.model.calls[0].ends);
   EXPECT_EQ(replays.result.given_up[static_cast<std::size_t>(later)], replays.model.save_moment[1]);
@@ -189,7 +189,7 @@ TEST(ReplayJobs, AreRefusedForWhatNobodyMade) {
   GraphBuilder graph;
   const int outside = graph.outside(true);
   graph.call({.reads = {outside}});
-  graph.save(outside, "remade");
+  graph.save(outside, "recomputed");
   Profile profile = graph.profile();
   testing::add_timelines(profile);
   Plan plan = plan_by(profile, "");

@@ -30,8 +30,8 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
   EXPECT_EQ(to_text(difference(plan, plan)), "the plans are equal\n");
   const std::vector<void (*)(Plan&)> changes = {
       [](Plan& each) { each.structure = "other"; },
-      [](Plan& each) { each.limits.ahead = Bytes(1); },
-      [](Plan& each) { each.limits.in_flight = Bytes(1); },
+      [](Plan& each) { each.limits.prefetch_window = Bytes(1); },
+      [](Plan& each) { each.limits.offload_window = Bytes(1); },
       [](Plan& each) { each.limits.min_size = Bytes(1); },
       [](Plan& each) { each.budget = Bytes(1); },
       [](Plan& each) { each.predicted_peak = Bytes(1); },
@@ -42,7 +42,7 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
       [](Plan& each) { each.notes.emplace_back("a note"); },
       [](Plan& each) { each.chunks[0].decisions[3].bytes += Bytes(1); },
       [](Plan& each) { each.chunks[0].decisions[3].reason = "another"; },
-      [](Plan& each) { each.chunks[0].decisions[3].second = ActionKind::kOffload; },
+      [](Plan& each) { each.chunks[0].decisions[3].fallback = ActionKind::kOffload; },
       [](Plan& each) { each.chunks[0].decisions[3].action.shard = true; },
       [](Plan& each) { each.chunks[0].decisions[3].fixed = FixedReason::kChangedLater; },
       [](Plan& each) { each.chunks[0].decisions.pop_back(); },
@@ -55,8 +55,8 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
       [](Plan& each) { each.chunks[0].need_order.pop_back(); },
       [](Plan& each) { each.chunks[0].forward_allowance = {Bytes(1)}; },
       [](Plan& each) { each.chunks[0].backward_allowance = {Bytes(1)}; },
-      [](Plan& each) { each.most_leaving = Bytes(1); },
-      [](Plan& each) { each.most_ahead = Bytes(1); },
+      [](Plan& each) { each.max_pending_release = Bytes(1); },
+      [](Plan& each) { each.max_prefetch = Bytes(1); },
       [](Plan& each) { each.chunks[0].chunk = 1; },
       [](Plan& each) { each.chunks.clear(); },
   };

@@ -24,14 +24,14 @@ Profile row_of_calls(int calls) {
   Profile profile = graph.profile();
   profile.link = {10e9, 10e9, 10e9, 10e9};
   testing::add_timelines(profile);
-  for (Moment& moment : profile.chunks[0].timeline) moment.other_bytes = 0;
+  for (Moment& moment : profile.chunks[0].timeline) moment.untracked_bytes = 0;
   return profile;
 }
 
 TEST(PeakReduction, IsWithEverythingGoneAtOnceWhateverTheWindows) {
   const Profile profile = row_of_calls(10);
   Plan plan = plan_by(profile, kOffloadEverything);
-  plan.limits.in_flight = plan.limits.ahead = Bytes(60'000'000);
+  plan.limits.offload_window = plan.limits.prefetch_window = Bytes(60'000'000);
   ASSERT_GE(simulate(profile, plan).peak, Bytes(60'000'000));
   const auto found = peak_reduction(profile, plan);
   ASSERT_TRUE(found);
@@ -62,13 +62,13 @@ TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
   const Plan plan = plan_by(profile, kOffloadEverything);
   const auto before = peak_reduction(profile, plan, options);
   ChunkProfile& chunk = profile.chunks[0];
-  chunk.later_bytes.emplace(chunk.timeline.size(), 0);
-  for (Moment& moment : chunk.timeline) moment.other_bytes = 150'000'000;
+  chunk.later_untracked_bytes.emplace(chunk.timeline.size(), 0);
+  for (Moment& moment : chunk.timeline) moment.untracked_bytes = 150'000'000;
   ASSERT_TRUE(before);
   EXPECT_GT(simulate(profile, make_plan(profile, {}), options).peak, before->kept);
   EXPECT_EQ(peak_reduction(profile, plan, options), before);
   // Nobody recorded a later pass: what is there may be made anew in every step.
-  chunk.later_bytes.reset();
+  chunk.later_untracked_bytes.reset();
   EXPECT_NE(peak_reduction(profile, plan, options), before);
 }
 

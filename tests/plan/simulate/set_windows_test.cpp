@@ -52,7 +52,7 @@ Found windows_of(const Profile& profile, Plan plan, const PassSchedule& schedule
   SimulateOptions options;
   options.schedule = schedule;
   SimulateOptions nothing = options;
-  nothing.windows.in_flight = nothing.windows.ahead = 0_B;
+  nothing.windows.offload_window = nothing.windows.prefetch_window = 0_B;
   Found found;
   found.kept = simulate(profile, make_plan(profile, {}), options);
   found.large = simulate(profile, plan, options);
@@ -103,10 +103,10 @@ TEST(SetWindows, LetLessLingerWhereThatCostsNoTime) {
     options.trace = true;
     Plan plan = offloading(profile, R"("core_attn", "attn_proj")");
     set_windows(profile, plan, options.schedule);
-    ASSERT_TRUE(plan.most_leaving);
-    ASSERT_TRUE(plan.most_ahead);
+    ASSERT_TRUE(plan.max_pending_release);
+    ASSERT_TRUE(plan.max_prefetch);
     Plan free = plan;
-    free.most_leaving = free.most_ahead = std::nullopt;
+    free.max_pending_release = free.max_prefetch = std::nullopt;
     const Simulation found = simulate(profile, plan, options);
     const Simulation lingering = simulate(profile, free, options);
     EXPECT_EQ(found.peak, lingering.peak);
@@ -184,16 +184,16 @@ TEST(SetWindows, AreThoseOfALayerWithoutTimes) {
   for (ChunkProfile& chunk : profile.chunks) chunk.timeline.clear();
   Plan set = plan;
   set_windows(profile, set);
-  ASSERT_TRUE(set.limits.in_flight);
-  EXPECT_EQ(set.limits.ahead, set.limits.in_flight);
-  EXPECT_GT(*set.limits.in_flight, 100_MiB);
-  EXPECT_LT(*set.limits.in_flight, 500_MiB);
+  ASSERT_TRUE(set.limits.offload_window);
+  EXPECT_EQ(set.limits.prefetch_window, set.limits.offload_window);
+  EXPECT_GT(*set.limits.offload_window, 100_MiB);
+  EXPECT_LT(*set.limits.offload_window, 500_MiB);
 }
 
 TEST(SetWindows, LeaveThoseThatAreGivenAlone) {
   const Profile profile = llama_profile(4);
   for (const char* limits :
-       {"[limits]\nin_flight = \"1 GiB\"\n", "[limits]\nahead = \"1 GiB\"\n"}) {
+       {"[limits]\noffload_window = \"1 GiB\"\n", "[limits]\nprefetch_window = \"1 GiB\"\n"}) {
     Plan plan = offloading(profile, R"("core_attn")", limits);
     const Plan before = plan;
     set_windows(profile, plan);

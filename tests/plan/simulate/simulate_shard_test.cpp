@@ -32,15 +32,15 @@ Profile ten_calls() {
   const double speed = static_cast<double>(kShardedSize) * 1e3;
   profile.link = {speed, speed, speed, speed};
   testing::add_timelines(profile);
-  for (Moment& moment : profile.chunks[0].timeline) moment.other_bytes = 0;
+  for (Moment& moment : profile.chunks[0].timeline) moment.untracked_bytes = 0;
   return profile;
 }
 
 /// Four ranks; the parts of the other three take `milliseconds`.
 SimulateOptions four_ranks(double milliseconds) {
   SimulateOptions options;
-  options.windows.in_flight = Bytes(0);
-  options.windows.ahead = Bytes(kShardedSize);
+  options.windows.offload_window = Bytes(0);
+  options.windows.prefetch_window = Bytes(kShardedSize);
   options.shard.ranks = 4;
   options.shard.bytes_per_second = 3.0 * kPart / milliseconds * 1e3;
   return options;
@@ -131,7 +131,7 @@ TEST(GatherOrder, BeginsTheNextGatherWhereItMakesNoNewPeak) {
     const auto at = static_cast<std::size_t>(id);
     if (is_shard(id)) {
       if (shards++ > 0) {
-        EXPECT_GE(due, order.place[at]) << "asked for ahead";
+        EXPECT_GE(due, order.place[at]) << "asked for prefetch_window";
         EXPECT_LE(to_come + 2 * chunk.decisions[at].bytes.count(), largest);
       }
       largest = to_come = 0;
@@ -152,7 +152,7 @@ TEST(SimulateShard, TakesNoMoreMemoryThanWithoutPartsWhereLayersAreRecomputed) {
   const Profile profile = testing::llama_profile(6);
   SimulateOptions options;
   options.shard = {.ranks = 4, .bytes_per_second = 100e9};
-  options.windows.ahead = options.windows.in_flight = Bytes(0);
+  options.windows.prefetch_window = options.windows.offload_window = Bytes(0);
   const Simulation whole =
       simulate(profile, plan_by(profile, "[paddle]\nrecompute_interval = 1\n"), options);
   const Simulation parts = simulate(profile, plan_by(profile, kPartition), options);
@@ -175,9 +175,9 @@ TEST(SetWindows, FollowFromSizesAloneWhereBuffersAreSharded) {
   set_windows(profile, plan, {}, shard);
   set_windows(slower, other, {}, shard);
   EXPECT_EQ(plan, other);
-  ASSERT_TRUE(plan.limits.in_flight && plan.limits.ahead);
-  EXPECT_EQ(*plan.limits.ahead, Bytes(0)) << "gather_order() decides";
-  EXPECT_EQ(*plan.limits.in_flight, Bytes(part_of(8192 * 4096 * 2, 4)));
+  ASSERT_TRUE(plan.limits.offload_window && plan.limits.prefetch_window);
+  EXPECT_EQ(*plan.limits.prefetch_window, Bytes(0)) << "gather_order() decides";
+  EXPECT_EQ(*plan.limits.offload_window, Bytes(part_of(8192 * 4096 * 2, 4)));
 }
 
 TEST(SimulateShard, ShowsGathersInTraces) {

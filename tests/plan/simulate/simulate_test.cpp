@@ -38,7 +38,7 @@ Profile row_of_calls(int calls, double factor) {
   const double speed = 10e9 / factor;
   profile.link = {speed, speed, speed, speed};
   testing::add_timelines(profile);
-  for (Moment& moment : profile.chunks[0].timeline) moment.other_bytes = 0;
+  for (Moment& moment : profile.chunks[0].timeline) moment.untracked_bytes = 0;
   return profile;
 }
 
@@ -161,14 +161,14 @@ TEST(Simulate, CopiesNothingThatIsStillThereWhenBackwardBegins) {
 TEST(Simulate, GoesByWindowsWhereAPlanHasNoAllowances) {
   const Profile profile = row_of_calls(10, 1);
   Plan plan = plan_by(profile, kOffload);
-  plan.limits.in_flight = Bytes(2 * kSize);
-  plan.limits.ahead = Bytes(kSize);
+  plan.limits.offload_window = Bytes(2 * kSize);
+  plan.limits.prefetch_window = Bytes(kSize);
   const Simulation simulation = simulate(profile, plan);
   EXPECT_EQ(simulation.bytes_out, Bytes(8 * kSize)) << "two are still there";
   EXPECT_EQ(simulation.peak, Bytes(3 * kSize));
   plan.limits = {};
   SimulateOptions options;
-  options.windows.in_flight = Bytes(5 * kSize);
+  options.windows.offload_window = Bytes(5 * kSize);
   EXPECT_EQ(simulate(profile, plan, options).bytes_out, Bytes(5 * kSize));
 }
 
@@ -176,8 +176,8 @@ TEST(Simulate, KeepsWhatTheHostHasNoRoomFor) {
   const Profile profile = row_of_calls(10, 1);
   Plan plan = plan_by(profile, kOffload);
   plan.limits.host = Bytes(3 * kSize);
-  plan.limits.in_flight = Bytes(0);
-  plan.limits.ahead = Bytes(0);
+  plan.limits.offload_window = Bytes(0);
+  plan.limits.prefetch_window = Bytes(0);
   const Simulation simulation = simulate(profile, plan);
   EXPECT_EQ(simulation.host_peak, Bytes(3 * kSize));
   EXPECT_EQ(simulation.peak, Bytes(8 * kSize)) << "seven stay, one is fetched";
@@ -187,17 +187,17 @@ TEST(Simulate, RepeatsWhatIsRecomputed) {
   GraphBuilder graph;
   graph.save(graph.call({.makes = {1000}, .ns = 10}), "kept");
   const int between = graph.call({.reads = {0}, .makes = {500}, .ns = 20});
-  graph.save(graph.call({.reads = {between}, .makes = {2000}, .ns = 40}), "remade");
+  graph.save(graph.call({.reads = {between}, .makes = {2000}, .ns = 40}), "recomputed");
   Profile profile = graph.profile();
   testing::add_timelines(profile, {.backward_ns = 100});
-  for (Moment& moment : profile.chunks[0].timeline) moment.other_bytes = 0;
-  const Plan plan = plan_by(profile, testing::kRemake);
+  for (Moment& moment : profile.chunks[0].timeline) moment.untracked_bytes = 0;
+  const Plan plan = plan_by(profile, testing::kRecompute);
   const Simulation simulation = simulate(profile, plan);
   EXPECT_EQ(simulation.replay_ns, 60);
   EXPECT_NEAR(static_cast<double>(simulation.step_ns), 70 + 100 + 60, 2);
   EXPECT_EQ(simulation.peak, Bytes(3500)) << "while it is repeated";
-  EXPECT_TRUE(simulation.peak_place.pass.backward);
-  EXPECT_EQ(kind_at(profile, simulation.peak_place.moment), MomentKind::kUnpack);
+  EXPECT_TRUE(simulation.peak_location.pass.backward);
+  EXPECT_EQ(kind_at(profile, simulation.peak_location.moment), MomentKind::kUnpack);
 }
 
 TEST(Simulate, SaysWhereThePeakIs) {
@@ -207,28 +207,28 @@ TEST(Simulate, SaysWhereThePeakIs) {
   Profile profile = graph.profile();
   testing::add_timelines(profile);
   for (Moment& moment : profile.chunks[0].timeline) {
-    if (moment.kind != MomentKind::kCallEnds) moment.other_bytes = 0;
+    if (moment.kind != MomentKind::kCallEnds) moment.untracked_bytes = 0;
   }
   Simulation simulation = simulate(profile, plan_by(profile, ""));
-  EXPECT_EQ(simulation.peak_place.what, "aten::large");
-  EXPECT_EQ(simulation.peak_place.scope, "second");
-  EXPECT_FALSE(simulation.peak_place.pass.backward);
-  EXPECT_EQ(kind_at(profile, simulation.peak_place.moment), MomentKind::kCallEnds);
-  profile.chunks[0].timeline.back().other_bytes = 100'000;
+  EXPECT_EQ(simulation.peak_location.what, "aten::large");
+  EXPECT_EQ(simulation.peak_location.scope, "second");
+  EXPECT_FALSE(simulation.peak_location.pass.backward);
+  EXPECT_EQ(kind_at(profile, simulation.peak_location.moment), MomentKind::kCallEnds);
+  profile.chunks[0].timeline.back().untracked_bytes = 100'000;
   simulation = simulate(profile, plan_by(profile, ""));
-  EXPECT_EQ(simulation.peak_place.what, "aten::use");
-  EXPECT_EQ(simulation.peak_place.scope, "saved");
-  EXPECT_TRUE(simulation.peak_place.pass.backward);
+  EXPECT_EQ(simulation.peak_location.what, "aten::use");
+  EXPECT_EQ(simulation.peak_location.scope, "saved");
+  EXPECT_TRUE(simulation.peak_location.pass.backward);
 }
 
 TEST(Simulate, CountsWhatTheModelStillHolds) {
   Profile profile = row_of_calls(3, 1);
   Plan plan = plan_by(profile, kOffload);
-  plan.limits.in_flight = Bytes(0);
-  plan.limits.ahead = Bytes(0);
+  plan.limits.offload_window = Bytes(0);
+  plan.limits.prefetch_window = Bytes(0);
   EXPECT_EQ(simulate(profile, plan).peak, Bytes(2 * kSize)) << "one is used, one comes";
   for (BufferProfile& buffer : profile.chunks[0].buffers) {
-    buffer.let_go = static_cast<int>(profile.chunks[0].timeline.size()) / 2;
+    buffer.last_forward_use = static_cast<int>(profile.chunks[0].timeline.size()) / 2;
   }
   EXPECT_GE(simulate(profile, plan).peak, Bytes(3 * kSize));
 }
@@ -260,9 +260,9 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
                       {0, 2, false}, {0, 1, true},  {0, 2, true}};
   options.trace = true;
   Plan plan = plan_by(profile, kOffload);
-  plan.limits.in_flight = Bytes(kSize);
-  plan.limits.ahead = Bytes(2 * kSize);
-  bool ahead = false;
+  plan.limits.offload_window = Bytes(kSize);
+  plan.limits.prefetch_window = Bytes(2 * kSize);
+  bool prefetched = false;
   for (const SimulatedTransfer& transfer : simulate(profile, plan, options).transfers) {
     ahead = ahead || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
                       transfer.reloaded_in.micro_batch == 0);
@@ -273,14 +273,14 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
 TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
   Profile profile = row_of_calls(2, 1);
   ChunkProfile& chunk = profile.chunks[0];
-  chunk.timeline.back().other_bytes = 5;  // A gradient that stays.
+  chunk.timeline.back().untracked_bytes = 5;  // A gradient that stays.
   SimulateOptions options;
   options.schedule = accumulate(profile, 2);
   EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5));
-  chunk.later_bytes.emplace(chunk.timeline.size(), 0);
+  chunk.later_untracked_bytes.emplace(chunk.timeline.size(), 0);
   const auto unpack = std::find_if(chunk.timeline.begin(), chunk.timeline.end(),
                                    [](const auto& m) { return m.kind == MomentKind::kUnpack; });
-  (*chunk.later_bytes)[static_cast<std::size_t>(unpack - chunk.timeline.begin())] = 7;
+  (*chunk.later_untracked_bytes)[static_cast<std::size_t>(unpack - chunk.timeline.begin())] = 7;
   EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5 + 7));
 }
 

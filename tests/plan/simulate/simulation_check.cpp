@@ -204,8 +204,8 @@ class Check {
     const int gone = pass.position(item.gone);
     if (item.action == ActionKind::kRecompute) {
       std::vector<Interval> intervals = {{entered, pass.position(item.given_up)}};
-      const int remade = remade_at(pass, id);
-      if (remade >= 0) intervals.push_back({pass.position(remade), gone});
+      const int recomputed = recomputed_at(pass, id);
+      if (remade >= 0) intervals.push_back({pass.position(recomputed), gone});
       return intervals;
     }
     const auto found = transfers_.find({pass_of(pass.key), id});
@@ -222,7 +222,7 @@ class Check {
   }
 
   /// The moment at which a recomputed buffer was there again; -1: never.
-  [[nodiscard]] static int remade_at(const CheckedPass& pass, int id) {
+  [[nodiscard]] static int recomputed_at(const CheckedPass& pass, int id) {
     for (const ReplayJob& job : pass.chunk->replays.jobs) {
       if (std::find(job.makes.begin(), job.makes.end(), id) != job.makes.end()) {
         return pass.chunk->model->unpack_moment[to_index(job.place)];
@@ -277,7 +277,7 @@ class Check {
   }
 
   void add_lingering(const CheckedPass& pass) {
-    const std::vector<Lingering>& list = pass.chunk->replays.lingering;
+    const std::vector<CachedBytes>& list = pass.chunk->replays.lingering;
     for (std::size_t i = 0; i < list.size(); ++i) {
       const int until = i + 1 < list.size() ? pass.position(list[i + 1].moment) : positions_;
       add(bytes_, {pass.position(list[i].moment), until}, list[i].bytes);
@@ -292,7 +292,7 @@ class Check {
              other.position(model.end) < pass.position(model.backward_begins);
     });
     for (int moment = 0; moment <= model.end; ++moment) {
-      std::int64_t bytes = pass.chunk->moment(moment).other_bytes;
+      std::int64_t bytes = pass.chunk->moment(moment).untracked_bytes;
       if (again && moment >= model.backward_begins)
         bytes -= pass.chunk->grown_bytes[to_index(moment)];
       const int here = pass.position(moment);
@@ -309,7 +309,7 @@ class Check {
       for (const CheckedPass& pass : passes_) {
         if (pass.chunk == &chunk) first = std::min(first, pass.position(chunk.model->end));
       }
-      add(bytes_, {first, positions_}, chunk.lasting_bytes);
+      add(bytes_, {first, positions_}, chunk.persistent_bytes);
     }
   }
 

@@ -23,8 +23,8 @@ TEST(Simulation, IsTrueOfRandomStepsAndPlans) {
     SimulateOptions options;
     options.trace = true;
     options.schedule = testing::random_schedule(profile, random);
-    options.windows.in_flight = Bytes(random() % 10'000'000);
-    options.windows.ahead = Bytes(random() % 10'000'000);
+    options.windows.offload_window = Bytes(random() % 10'000'000);
+    options.windows.prefetch_window = Bytes(random() % 10'000'000);
     if (random() % 8 == 0) options.windows.host = Bytes(random() % 50'000'000);
     if (random() % 3 > 0) {
       set_allowances(profile, Bytes(random() % 200'000'000), plan, options.schedule);

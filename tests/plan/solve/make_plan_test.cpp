@@ -14,13 +14,13 @@ namespace {
 using testing::kFlash;
 using namespace spillway::literals;
 using testing::action_at;
+using testing::baseline_profile;
 using testing::bytes_of;
 using testing::decision_at;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::layers_with;
 using testing::Naming;
-using testing::plain_profile;
 using testing::plan_by;
 using testing::transformer_profile;
 
@@ -164,7 +164,7 @@ TEST(PlanByRules, FindsTheInputsOfGroupsOfLayers) {
 }
 
 TEST(PlanByRules, LeavesWhatAFractionDoesNotTakeToTheRulesBelow) {
-  const Profile profile = plain_profile({100, 100, 100, 100});
+  const Profile profile = baseline_profile({100, 100, 100, 100});
   const Plan plan = plan_by(profile, R"(
 [[rule]]
 fraction = 0.5
@@ -179,7 +179,7 @@ action = "recompute")");
 }
 
 TEST(PlanByRules, TakesAFractionInOrderOfProductionNotOfSaving) {
-  Profile profile = plain_profile({100, 100, 100, 100});
+  Profile profile = baseline_profile({100, 100, 100, 100});
   ChunkProfile& chunk = profile.chunks[0];
   for (BufferProfile& buffer : chunk.buffers) buffer.producer.call = 3 - buffer.id;
   chunk.buffers[1].producer = {};  // Made by nobody we know: was there first.
@@ -188,7 +188,7 @@ TEST(PlanByRules, TakesAFractionInOrderOfProductionNotOfSaving) {
 }
 
 TEST(PlanByRules, SkipsTheFirstBytes) {
-  const Profile profile = plain_profile({100, 100, 100, 100});
+  const Profile profile = baseline_profile({100, 100, 100, 100});
   const auto ids = [&](const std::string& conditions) {
     return offloaded(plan_by(profile, "[[rule]]\naction = \"offload\"\n" + conditions));
   };
@@ -201,7 +201,7 @@ TEST(PlanByRules, SkipsTheFirstBytes) {
 }
 
 TEST(PlanByRules, TakesBuffersOfNoBytesWithTheOthers) {
-  EXPECT_THAT(offloaded(plan_by(plain_profile({0, 0}), "[[rule]]\naction = \"offload\"")),
+  EXPECT_THAT(offloaded(plan_by(baseline_profile({0, 0}), "[[rule]]\naction = \"offload\"")),
               ElementsAre(0, 1));
 }
 
@@ -211,7 +211,7 @@ TEST(PlanByRules, TakeTheShortestRunThatReachesAnyFraction) {
     std::mt19937_64 random(seed);
     std::vector<std::uint64_t> sizes(1 + random() % 40);
     for (std::uint64_t& size : sizes) size = random() % (1ULL << (random() % 40)) + 1;
-    Profile profile = plain_profile(sizes);
+    Profile profile = baseline_profile(sizes);
     for (BufferProfile& buffer : profile.chunks[0].buffers) {
       buffer.producer.call = static_cast<int>(random() % sizes.size());
     }
@@ -265,7 +265,7 @@ TEST(PlanByRules, GivesTheSamePlanForTheSameModelByOtherNames) {
 }
 
 TEST(PlanByRules, KeepsSmallBuffersUnderTheLimit) {
-  const Plan plan = plan_by(plain_profile({100, 5000}),
+  const Plan plan = plan_by(baseline_profile({100, 5000}),
                             "[[rule]]\naction = \"offload\"\n[limits]\nmin_size = 1024");
   EXPECT_THAT(offloaded(plan), ElementsAre(1));
   EXPECT_EQ(plan.chunks[0].decisions[0].reason, "smaller than [limits] min_size: keep");
@@ -273,7 +273,7 @@ TEST(PlanByRules, KeepsSmallBuffersUnderTheLimit) {
 }
 
 TEST(PlanByRules, NotesWhatItsReaderShouldKnow) {
-  const Plan plan = plan_by(plain_profile({100, 5000}), R"(
+  const Plan plan = plan_by(baseline_profile({100, 5000}), R"(
 [[rule]]
 scope = "layers.*"
 action = "offload"

@@ -8,25 +8,25 @@
 namespace spillway {
 namespace {
 
-constexpr double kInfinity = LinearProgramme::kUnbounded;
+constexpr double kInfinity = LinearModel::kUnbounded;
 
 /// The most value of things that weigh 3, 4, 5, 6 and are worth 4, 5, 6, 8 below a weight of 10.
-LinearProgramme knapsack() {
-  LinearProgramme programme;
+LinearModel knapsack() {
+  LinearModel milp_model;
   const std::vector<double> weights = {3, 4, 5, 6};
   const std::vector<double> worth = {4, 5, 6, 8};
-  std::vector<LinearProgramme::Term> terms;
+  std::vector<LinearModel::Term> terms;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    terms.push_back({programme.add_binary(-worth[i]), weights[i]});
+    terms.push_back({milp_model.add_binary(-worth[i]), weights[i]});
   }
-  programme.add_row(-kInfinity, 10, terms);
-  return programme;
+  milp_model.add_row(-kInfinity, 10, terms);
+  return milp_model;
 }
 
 /// Many things of almost equal worth per weight, which take long to prove.
-LinearProgramme hard_knapsacks() {
-  LinearProgramme programme;
-  std::vector<std::vector<LinearProgramme::Term>> rows(12);
+LinearModel hard_knapsacks() {
+  LinearModel milp_model;
+  std::vector<std::vector<LinearModel::Term>> rows(12);
   unsigned state = 1;
   for (int i = 0; i < 120; ++i) {
     double sum = 0;
@@ -36,11 +36,11 @@ LinearProgramme hard_knapsacks() {
       weights.push_back(100 + (state >> 16U) % 900);
       sum += weights.back();
     }
-    const int column = programme.add_binary(-sum / 12 - 50);
+    const int column = milp_model.add_binary(-sum / 12 - 50);
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row].push_back({column, weights[row]});
   }
-  for (const auto& terms : rows) programme.add_row(-kInfinity, 30000, terms);
-  return programme;
+  for (const auto& terms : rows) milp_model.add_row(-kInfinity, 30000, terms);
+  return milp_model;
 }
 
 TEST(HighsTest, FindsTheBestWholeNumbers) {
@@ -60,8 +60,8 @@ TEST(HighsTest, GivesTheRelaxationAsABound) {
 }
 
 TEST(HighsTest, TellsWhatHasNoSolution) {
-  LinearProgramme programme = knapsack();
-  programme.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
+  LinearModel programme = knapsack();
+  milp_model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
   for (const bool relaxed : {false, true}) {
     const Solution solution = solve(programme, {.relaxed = relaxed});
     EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
@@ -92,17 +92,17 @@ TEST(HighsTest, BeginsWithAGivenSolution) {
 }
 
 TEST(HighsTest, AddsUpTermsOfOneColumn) {
-  LinearProgramme programme;
-  const int column = programme.add_column(0, 10, -1);
-  programme.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
+  LinearModel milp_model;
+  const int column = milp_model.add_column(0, 10, -1);
+  milp_model.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
   EXPECT_NEAR(solve(programme, {}).objective, -2, 1e-6);
 }
 
 TEST(HighsTest, ChangedBoundsHold) {
-  LinearProgramme programme = knapsack();
-  programme.set_bounds(3, 0, 0);
+  LinearModel programme = knapsack();
+  milp_model.set_bounds(3, 0, 0);
   EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -11, 1e-6);
-  programme.set_row_bounds(0, -kInfinity, 12);
+  milp_model.set_row_bounds(0, -kInfinity, 12);
   EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -15, 1e-6);
 }
 
@@ -115,8 +115,8 @@ TEST(HighsTest, SaysTheSameOnEveryThread) {
 }
 
 TEST(HighsTest, RefusesAProgrammeThatIsNone) {
-  LinearProgramme programme;
-  programme.add_column(0, kInfinity, -1);
+  LinearModel milp_model;
+  milp_model.add_column(0, kInfinity, -1);
   EXPECT_THROW((void)solve(programme, {}), Error);
 }
 

@@ -74,7 +74,7 @@ class RandomCase {
         if (wanted == 0 && options[id].offload) choice[i].buffers[id] = ActionKind::kOffload;
         if (wanted == 1 && options[id].recompute) choice[i].buffers[id] = ActionKind::kRecompute;
       }
-      for (Wish& wish : choice[i].values) wish = static_cast<Wish>(random_() % 4);
+      for (Request& request : choice[i].values) request = static_cast<Request>(random_() % 4);
     }
     return choice;
   }

@@ -21,7 +21,7 @@ PlannerOptions within_without_windows(Bytes budget) {
   PlannerOptions options;
   options.budget = budget;
   options.time_limit = std::chrono::milliseconds(600'000);  // It never ends a search.
-  options.rules.limits.in_flight = options.rules.limits.ahead = Bytes(0);
+  options.rules.limits.offload_window = options.rules.limits.prefetch_window = Bytes(0);
   return options;
 }
 

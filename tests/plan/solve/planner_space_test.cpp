@@ -82,16 +82,16 @@ TEST(PlannerSpace, HoldsOrReplaysUnsavedValuesAsWished) {
   const Rules none;
   Evaluator evaluator(profile, none, {});
   Choice choice = {choose_everywhere(evaluator.spaces()[0], ActionKind::kRecompute)};
-  Wish& wish = choice[0].values[static_cast<std::size_t>(unsaved)];
-  wish = Wish::kReplay;
+  Request& request = choice[0].values[static_cast<std::size_t>(unsaved)];
+  request = Request::kReplay;
   EXPECT_TRUE(evaluator.plan(choice).chunks[0].anchors.empty());
   EXPECT_EQ(evaluator.plan(choice).chunks[0].operators.size(), 2U);
-  for (const Wish held : {Wish::kKeep, Wish::kOffload}) {
-    wish = held;
+  for (const Request held : {Request::kKeep, Request::kOffload}) {
+    request = held;
     const Plan plan = evaluator.plan(choice);
     ASSERT_EQ(plan.chunks[0].anchors.size(), 1U);
     EXPECT_EQ(plan.chunks[0].anchors[0].action.kind,
-              held == Wish::kKeep ? ActionKind::kKeep : ActionKind::kOffload);
+              held == Request::kKeep ? ActionKind::kKeep : ActionKind::kOffload);
   }
 }
 

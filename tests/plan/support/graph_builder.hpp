@@ -31,8 +31,8 @@ class GraphBuilder {
   }
 
   /// A value from outside; whether it is still there in backward.
-  int outside(bool lasting) {
-    chunk().values.push_back({.size = Bytes(100), .lasting = lasting});
+  int outside(bool persistent) {
+    chunk().values.push_back({.size = Bytes(100), .persistent = persistent});
     return last_value();
   }
 

@@ -43,7 +43,6 @@ BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t operato
   buffer.saves = {{buffer.position.saver, buffer.position.scope}};
   if (random() % 2 == 0) buffer.saves.push_back({random_text(random), random_text(random)});
   buffer.fixed = static_cast<FixedReason>(random() % 7);
-  buffer.release_order = below(random, 9) - 1;
   if (unpacks > 0 && random() % 2 == 0) buffer.first_unpack = below(random, unpacks);
   if (unpacks > 0 && random() % 2 == 0) buffer.last_unpack = below(random, unpacks);
   buffer.recipe = {random() % 3 != 0,
@@ -54,7 +53,7 @@ BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t operato
 void add_values(std::mt19937_64& random, ChunkProfile& chunk) {
   for (std::uint64_t i = random() % 3; i > 0; --i) {
     chunk.values.push_back(
-        {.size = Bytes(random() >> (random() % 64)), .lasting = random() % 2 == 0});
+        {.size = Bytes(random() >> (random() % 64)), .persistent = random() % 2 == 0});
   }
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     OperatorProfile& call = chunk.operators[i];
@@ -96,13 +95,13 @@ void add_timeline(std::mt19937_64& random, ChunkProfile& chunk) {
   some(MomentKind::kDrop, chunk.buffers.size());
   add(MomentKind::kEnd, -1);
   if (random() % 2 == 0) {
-    chunk.later_bytes.emplace();
-    while (chunk.later_bytes->size() < chunk.timeline.size()) {
-      chunk.later_bytes->push_back(random_number(random, -9));
+    chunk.later_untracked_bytes.emplace();
+    while (chunk.later_untracked_bytes->size() < chunk.timeline.size()) {
+      chunk.later_untracked_bytes->push_back(random_number(random, -9));
     }
   }
   for (BufferProfile& buffer : chunk.buffers) {
-    if (random() % 2 == 0) buffer.let_go = below(random, chunk.timeline.size());
+    if (random() % 2 == 0) buffer.last_forward_use = below(random, chunk.timeline.size());
   }
 }
 

@@ -66,7 +66,7 @@ class RandomChunk {
     if (held.call < 0) {
       buffer.fixed = FixedReason::kParameter;
     } else if (one_in(random_, 6)) {
-      buffer.fixed = one_in(random_, 2) ? FixedReason::kSmall : FixedReason::kHeldByCaller;
+      buffer.fixed = one_in(random_, 2) ? FixedReason::kSmall : FixedReason::kCallerOwned;
     }
     buffer.recipe.usable = held.call >= 0;
   }
@@ -104,7 +104,7 @@ Profile random_step_profile(std::mt19937_64& random) {
   add_timelines(profile);
   for (ChunkProfile& chunk : profile.chunks) {
     for (BufferProfile& buffer : chunk.buffers) {
-      if (one_in(random, 12)) buffer.let_go = -1;
+      if (one_in(random, 12)) buffer.last_forward_use = -1;
     }
   }
   if (one_in(random, 2)) {

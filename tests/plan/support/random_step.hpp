@@ -11,7 +11,7 @@
 namespace spillway::testing {
 
 /// One or two chunks of up to 25 calls that read each other's results: some saved, by their maker
-/// or by a reader, some more than once, some small, fixed or held by the caller; unpacked in the
+/// or by a reader, some more than once, some small, fixed or caller-owned; unpacked in the
 /// opposite order of their saves, more or less.
 [[nodiscard]] Profile random_step_profile(std::mt19937_64& random);
 

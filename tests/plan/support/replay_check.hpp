@@ -84,7 +84,7 @@ class ReplayCheck {
       EXPECT_TRUE(needed.contains(read.buffer)) << "buffer " << read.buffer << " comes too late";
       return true;
     }
-    if (read.lasting) return true;
+    if (read.persistent) return true;
     const auto anchor = anchors_.find(value);
     if (anchor == anchors_.end()) return false;
     EXPECT_TRUE(needed.contains(anchor->second))

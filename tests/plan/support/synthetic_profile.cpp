@@ -150,9 +150,9 @@ class Recorder {
   }
 
   /// What stays: a weight, the batch.
-  [[nodiscard]] ValueRef lasting(std::vector<std::int64_t> sizes) {
+  [[nodiscard]] ValueRef persistent(std::vector<std::int64_t> sizes) {
     ValueRef value = add_value({-1, {}, std::move(sizes), kElement});
-    chunk_.values.back().lasting = true;
+    chunk_.values.back().persistent = true;
     return value;
   }
 
@@ -170,7 +170,7 @@ class Recorder {
 
   [[nodiscard]] ValueRef linear(const ValueRef& input, const std::string& scope,
                                 std::int64_t width) {
-    const ValueRef weight = lasting({input->sizes[1], width});
+    const ValueRef weight = persistent({input->sizes[1], width});
     ValueRef output = make("aten::mm", scope, {input, weight}, {input->sizes[0], width});
     computes(2 * input->sizes[0] * input->sizes[1] * width);
     save(input, "aten::mm", scope);
@@ -181,7 +181,7 @@ class Recorder {
   [[nodiscard]] ValueRef norm(const ValueRef& input, const std::string& scope) {
     if (casting_norms_) return casting_norm(input, scope);
     const std::string op = "aten::_fused_rms_norm";
-    ValueRef output = make(op, scope, {input, lasting({1, input->sizes[1]})}, input->sizes);
+    ValueRef output = make(op, scope, {input, persistent({1, input->sizes[1]})}, input->sizes);
     const ValueRef scale = also({input->sizes[0], 1});
     save(input, op, scope);
     save(scale, op, scope);
@@ -199,7 +199,6 @@ class Recorder {
     }
     for (const OperatorProfile& call : chunk_.operators) chunk_.forward_ns += call.device_ns;
     for (BufferProfile& buffer : chunk_.buffers) {
-      buffer.release_order = static_cast<int>(chunk_.buffers.size()) - 1 - buffer.id;
       if (buffer.fixed == FixedReason::kNone) chunk_.theoretical_peak += buffer.size;
     }
     chunk_.measured_peak = chunk_.theoretical_peak;
@@ -222,7 +221,7 @@ class Recorder {
     save(wide, "aten::mul", scope);
     save(scale, "aten::mul", scope);
     const ValueRef narrow = make("aten::_to_copy", scope, {scaled}, input->sizes);
-    const ValueRef weight = lasting({1, input->sizes[1]});
+    const ValueRef weight = persistent({1, input->sizes[1]});
     ValueRef output = make("aten::mul", scope, {weight, narrow}, input->sizes);
     save(weight, "aten::mul", scope);
     save(narrow, "aten::mul", scope);
@@ -270,19 +269,19 @@ class Model {
   /// What enters the first layer of the model; with rotary positions, which all layers use.
   [[nodiscard]] ValueRef embedding() {
     const std::vector<std::int64_t> sizes = {size_.tokens, size_.hidden};
-    const ValueRef tokens = recorder_.lasting({size_.tokens, 1});
+    const ValueRef tokens = recorder_.persistent({size_.tokens, 1});
     return recorder_.make("aten::embedding", "embedding",
-                          {recorder_.lasting({32000, size_.hidden}), tokens}, sizes);
+                          {recorder_.persistent({32000, size_.hidden}), tokens}, sizes);
   }
 
   /// What enters a chunk that is not the first.
-  [[nodiscard]] ValueRef received() { return recorder_.lasting({size_.tokens, size_.hidden}); }
+  [[nodiscard]] ValueRef received() { return recorder_.persistent({size_.tokens, size_.hidden}); }
 
   void positions() {
     if (!size_.casting_norms) return;
     const std::vector<std::int64_t> sizes = {size_.tokens, 128};
     const ValueRef angles =
-        recorder_.make("aten::bmm", "model.rotary_emb", {recorder_.lasting({1, 64})}, sizes);
+        recorder_.make("aten::bmm", "model.rotary_emb", {recorder_.persistent({1, 64})}, sizes);
     cos_ = recorder_.make("aten::cos", "model.rotary_emb", {angles}, sizes);
     sin_ = recorder_.make("aten::sin", "model.rotary_emb", {angles}, sizes);
   }
@@ -440,7 +439,7 @@ Profile chunked_profile(const ModelSize& size, int chunks) {
   return profile;
 }
 
-Profile plain_profile(const std::vector<std::uint64_t>& sizes) {
+Profile baseline_profile(const std::vector<std::uint64_t>& sizes) {
   Profile profile;
   ChunkProfile& chunk = profile.chunks.emplace_back();
   for (std::size_t i = 0; i < sizes.size(); ++i) {

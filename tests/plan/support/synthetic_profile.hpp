@@ -41,6 +41,6 @@ struct ModelSize {
 [[nodiscard]] Profile random_profile(std::mt19937_64& random);
 
 /// Buffers without layers or names, `sizes` in the order of their making.
-[[nodiscard]] Profile plain_profile(const std::vector<std::uint64_t>& sizes);
+[[nodiscard]] Profile baseline_profile(const std::vector<std::uint64_t>& sizes);
 
 }  // namespace spillway::testing

@@ -101,19 +101,19 @@ class Timeline {
       const int end = add_moment(MomentKind::kCallEnds, number, ns, running);
       for (const int value : call.makes) {
         if (!is_apart(value)) live_ += signed_bytes(chunk_.values[to_index(value)].size);
-        if (last_reader_[to_index(value)] < 0) let_go(value, end);
+        if (last_reader_[to_index(value)] < 0) last_forward_use(value, end);
       }
       for (const int value : call.reads) {
-        if (last_reader_[to_index(value)] == number) let_go(value, end);
+        if (last_reader_[to_index(value)] == number) last_forward_use(value, end);
       }
     }
   }
 
-  void let_go(int value, int moment) {
+  void last_forward_use(int value, int moment) {
     const ValueProfile& held = chunk_.values[to_index(value)];
     if (held.call < 0 || std::exchange(gone_[to_index(value)], true)) return;
     if (is_apart(value)) {
-      chunk_.buffers[to_index(held.buffer)].let_go = moment;
+      chunk_.buffers[to_index(held.buffer)].last_forward_use = moment;
     } else {
       live_ -= signed_bytes(held.size);
     }

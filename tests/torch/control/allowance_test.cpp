@@ -9,9 +9,9 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::difference;
 using testing::offload_everything;
-using testing::plain_step;
 using testing::TinyModel;
 
 /// What a step of tiny models saves, all of it to be offloaded.
@@ -44,18 +44,18 @@ Plan with_allowances(Recorded recorded, Bytes forward, Bytes backward) {
 SessionOptions carrying_out(Plan plan) {
   SessionOptions options = offload_everything();
   options.rules = {};
-  options.in_flight = 1_GiB;  // The allowances decide, not the windows.
-  options.ahead = 1_GiB;
+  options.offload_window = 1_GiB;  // The allowances decide, not the windows.
+  options.prefetch_window = 1_GiB;
   options.plan = std::move(plan);
   return options;
 }
 
 TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
-  const Recorded recorded = record(plain_step);
+  const Recorded recorded = record(baseline_step);
   Bytes before;
   for (const Bytes allowed : {0_B, 64_KiB, 256_KiB, 512_KiB}) {
     Session session(carrying_out(with_allowances(recorded, allowed, allowed)));
-    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
     const SessionReport report = session.report();
     // A buffer is there before anything can make room for it, and backward may want two at once.
     EXPECT_LE(report.saved_peak_with, allowed + recorded.largest + recorded.largest) << report;
@@ -67,9 +67,9 @@ TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
 }
 
 TEST(Allowances, AsLargeAsEverythingMoveNothing) {
-  const Recorded recorded = record(plain_step);
+  const Recorded recorded = record(baseline_step);
   Session session(carrying_out(with_allowances(recorded, 1_GiB, 1_GiB)));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.bytes_out, 0_B) << report;
   EXPECT_EQ(report.bytes_back, 0_B) << report;
@@ -77,12 +77,12 @@ TEST(Allowances, AsLargeAsEverythingMoveNothing) {
 }
 
 TEST(Allowances, GoWithLimitsOnWhatLingers) {
-  const Recorded recorded = record(plain_step);
+  const Recorded recorded = record(baseline_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
-  plan.most_leaving = 0_B;
-  plan.most_ahead = 0_B;
+  plan.max_pending_release = 0_B;
+  plan.max_prefetch = 0_B;
   Session session(carrying_out(plan));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.bytes_out, report.saved_peak_without) << report;
   EXPECT_LE(report.saved_peak_with, recorded.largest + recorded.largest) << report;
@@ -90,33 +90,33 @@ TEST(Allowances, GoWithLimitsOnWhatLingers) {
 }
 
 TEST(Allowances, OfEachPlaceApplyThere) {
-  const Recorded recorded = record(plain_step);
+  const Recorded recorded = record(baseline_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
   // Everything that was saved before the last site leaves there at once.
   plan.chunks[0].forward_allowance.back() = 0_B;
   Session all(carrying_out(plan));
-  EXPECT_EQ(difference({}, all, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, all, 3, baseline_step), 0);
   EXPECT_EQ(all.report().bytes_out, all.report().saved_peak_without) << all.report();
   EXPECT_EQ(all.report().saved_peak_with, all.report().saved_peak_without) << all.report();
   // Nothing may come back ahead before the last unpack but one.
   plan.chunks[0].backward_allowance.assign(plan.chunks[0].backward_allowance.size(), 0_B);
   Session late(carrying_out(plan));
-  EXPECT_EQ(difference({}, late, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, late, 3, baseline_step), 0);
   EXPECT_GT(late.report().late_reloads, all.report().late_reloads + 5) << late.report();
 }
 
 TEST(Allowances, HoldForSeveralPassesTogether) {
-  const auto in_flight = [](TinyModel& model, Step* step, int i) {
+  const auto offload_window = [](TinyModel& model, Step* step, int i) {
     return testing::in_flight_step(model, step, i, 3);
   };
   const auto accumulated = [](TinyModel& model, Step*, int i) {
     return testing::accumulated_step(model, i, 3);
   };
-  const Recorded recorded = record(in_flight);
+  const Recorded recorded = record(offload_window);
   for (const Bytes allowed : {0_B, 96_KiB, 384_KiB}) {
     const Plan plan = with_allowances(recorded, allowed, allowed);
     Session together(carrying_out(plan));
-    EXPECT_EQ(difference({}, together, 4, in_flight), 0);
+    EXPECT_EQ(difference({}, together, 4, offload_window), 0);
     EXPECT_LE(together.report().saved_peak_with, allowed + recorded.largest) << together.report();
     EXPECT_TRUE(together.report().fallbacks.empty()) << together.report();
     Session in_turn(carrying_out(plan));
@@ -128,7 +128,7 @@ TEST(Allowances, HoldForSeveralPassesTogether) {
 
 TEST(Allowances, GoWithRecomputation) {
   Session recording(testing::recompute_everything());
-  EXPECT_EQ(difference({}, recording, 1, plain_step), 0);
+  EXPECT_EQ(difference({}, recording, 1, baseline_step), 0);
   Plan plan = *recording.plan();
   ChunkPlan& chunk = plan.chunks[0];
   for (Decision& decision : chunk.decisions) {
@@ -140,7 +140,7 @@ TEST(Allowances, GoWithRecomputation) {
   chunk.forward_allowance.assign(chunk.sites.kind.size(), 64_KiB);
   chunk.backward_allowance.assign(recording.profile()->chunks[0].unpack_order.size(), 96_KiB);
   Session session(carrying_out(plan));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
   EXPECT_GT(session.report().repeated_calls, 0U);
   EXPECT_GT(session.report().bytes_back, 0_B);
@@ -153,7 +153,7 @@ TEST(Allowances, OutlastAGraphThatIsUsedTwice) {
     loss.backward();
     return loss;
   };
-  const Recorded recorded = record(plain_step);
+  const Recorded recorded = record(baseline_step);
   Session session(carrying_out(with_allowances(recorded, 64_KiB, 96_KiB)));
   EXPECT_EQ(difference({}, session, 3, twice), 0);
 }

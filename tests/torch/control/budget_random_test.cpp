@@ -22,7 +22,7 @@ using Random = std::mt19937;
 
 struct Passes {
   int count = 1;
-  bool in_flight = false;  ///< All forwards first.
+  bool offload_window = false;  ///< All forwards first.
 };
 
 /// A stack of layers of random parts, each with a residual or without.
@@ -52,10 +52,10 @@ class RandomModel {
       if (step != nullptr) step->pass(0, micro);
       losses.push_back(loss(10 * number + micro));
       total = total + losses.back().detach();
-      if (!passes.in_flight) losses.back().backward();
+      if (!passes.offload_window) losses.back().backward();
     }
     for (at::Tensor& loss : losses) {
-      if (passes.in_flight) loss.backward();
+      if (passes.offload_window) loss.backward();
       loss.reset();
     }
     return total;
@@ -149,8 +149,8 @@ SessionOptions options_of(int seed, std::int64_t budget) {
   options.small = 1_KiB;
   // With little host memory the planner has to recompute.
   options.host = seed % 2 == 0 ? 64_MiB : 8_KiB;
-  options.in_flight = 16_KiB;
-  options.ahead = 16_KiB;
+  options.offload_window = 16_KiB;
+  options.prefetch_window = 16_KiB;
   options.budget = Bytes(static_cast<std::uint64_t>(budget));
   options.plan_in_background = false;
   options.planning_time = std::chrono::milliseconds(500);
@@ -164,14 +164,14 @@ struct Totals {
   int recomputed = 0;
   int offloaded = 0;
   double most = 0;  ///< The most that was used of a budget,
-  double most_in_proofs = 0;
+  double verification_limit = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Totals& totals) {
   return out << totals.models << " models: " << totals.infeasible << " budgets too small, "
              << totals.recomputed << " recompute, " << totals.offloaded
              << " offload; the most that was used of a budget " << totals.most
-             << ", in steps that prove " << totals.most_in_proofs << "\n";
+             << ", in steps that prove " << totals.verification_limit << "\n";
 }
 
 /// Trains under `budget` and holds every step but the first, which records, to it.
@@ -194,7 +194,7 @@ void train_within(std::int64_t budget, int seed, const Passes& passes, const Tra
   EXPECT_EQ(testing::count_different(without.values, with.values), 0);
   for (std::size_t i = 1; i < with.peaks.size(); ++i) {
     EXPECT_LE(with.peaks[i], budget + twice[i]) << "step " << i << "\n" << report;
-    double& most = twice[i] > 0 ? totals.most_in_proofs : totals.most;
+    double& most = twice[i] > 0 ? totals.verification_limit : totals.most;
     most = std::max(most, static_cast<double>(with.peaks[i]) / static_cast<double>(budget));
   }
   for (const auto& [reason, times] : report.fallbacks) {

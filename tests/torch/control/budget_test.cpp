@@ -18,10 +18,10 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
-using testing::plain_step;
 using testing::TinyModel;
 
 SessionOptions with_budget(Budget budget) {
@@ -58,7 +58,7 @@ TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
 
 TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
   Session session(with_budget(Budget::share(0.8)));
-  EXPECT_EQ(difference({}, session, 16, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 16, baseline_step), 0);
   const SessionReport report = session.report();
   ASSERT_TRUE(report.budget);
   EXPECT_GE(report.budget->plans, 1U);
@@ -69,7 +69,7 @@ TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
   EXPECT_GT(report.budget->measured_peak, 0_B);
   EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
   if (report.actions.contains("recompute")) {
-    EXPECT_GT(report.budget->proving_peak, 0_B) << report;
+    EXPECT_GT(report.budget->verification_peak, 0_B) << report;
   }
   EXPECT_GT(report.budget->predicted_step, Nanoseconds(0));
   EXPECT_GT(report.budget->measured_step, Nanoseconds(0));
@@ -103,8 +103,8 @@ TEST(BudgetedSession, ProvesWithinTheBudgetWhereBuffersCanLeave) {
     const SessionReport report = session.report();
     EXPECT_GT(report.repeated_calls, 0U);
     EXPECT_TRUE(report.fallbacks.empty()) << report;
-    EXPECT_GT(report.budget->proving_peak, 0_B);
-    EXPECT_LE(report.budget->proving_peak, report.budget->budget) << report;
+    EXPECT_GT(report.budget->verification_peak, 0_B);
+    EXPECT_LE(report.budget->verification_peak, report.budget->budget) << report;
   }
 }
 
@@ -112,7 +112,7 @@ TEST(BudgetedSession, RecomputesWhereThereIsTooLittleHostMemoryToMeasureIt) {
   SessionOptions options = with_budget(Budget::share(0.8));
   options.host = 6_KiB;
   Session session(std::move(options));
-  EXPECT_EQ(difference({.layers = 8}, session, 8, plain_step), 0);
+  EXPECT_EQ(difference({.layers = 8}, session, 8, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(session.profile()->link.out, 0);
   EXPECT_EQ(report.budget->problem, "") << report;
@@ -142,7 +142,7 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
   for (std::size_t i = 0; i < before.timeline.size(); ++i) {
     EXPECT_EQ(before.timeline[i].kind, after.timeline[i].kind);
     EXPECT_EQ(before.timeline[i].index, after.timeline[i].index);
-    EXPECT_EQ(before.timeline[i].other_bytes, after.timeline[i].other_bytes);
+    EXPECT_EQ(before.timeline[i].untracked_bytes, after.timeline[i].untracked_bytes);
   }
   EXPECT_NE(before.forward_ns, after.forward_ns);
   EXPECT_GT(after.backward_ns, 0);
@@ -211,7 +211,7 @@ TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
   // However long the planner takes: steps before are as safe as those after.
   const auto patient = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr && i > 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return plain_step(model, step, i);
+    return baseline_step(model, step, i);
   };
   EXPECT_EQ(difference({}, session, 12, patient), 0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
@@ -229,12 +229,12 @@ TEST(BudgetedSession, MayEndWhileThePlanIsMade) {
 }
 
 TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
-  for (const bool in_flight : {true, false}) {
+  for (const bool offload_window : {true, false}) {
     Session session(with_budget(Budget::share(0.9)));
     EXPECT_EQ(difference({}, session, 6,
                          [&](TinyModel& model, Step* step, int i) {
-                           return in_flight ? testing::in_flight_step(model, step, i, 3)
-                                            : testing::accumulated_step(model, i, 3);
+                           return offload_window ? testing::in_flight_step(model, step, i, 3)
+                                                 : testing::accumulated_step(model, i, 3);
                          }),
               0);
     EXPECT_GE(session.report().budget->plans, 1U) << session.report();
@@ -287,7 +287,7 @@ TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {
   options.budget = Budget::share(0.9);
   options.plan_in_background = false;
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
   ASSERT_EQ(session.report().budget->plans > 0, true) << session.report();
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     if (decision.fixed != FixedReason::kNone) continue;

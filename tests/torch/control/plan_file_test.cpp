@@ -29,8 +29,8 @@ SessionOptions small_session() {
   options.device = at::kCPU;
   options.small = 1_KiB;
   options.host = 64_MiB;
-  options.in_flight = 64_KiB;
-  options.ahead = 128_KiB;
+  options.offload_window = 64_KiB;
+  options.prefetch_window = 128_KiB;
   return options;
 }
 

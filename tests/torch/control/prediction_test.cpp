@@ -82,8 +82,8 @@ class Comparison {
     profile_ = *session.profile();
     const SessionOptions defaults = offload_everything();
     options_.schedule = std::move(schedule);
-    options_.windows.in_flight = defaults.in_flight;
-    options_.windows.ahead = defaults.ahead;
+    options_.windows.offload_window = defaults.offload_window;
+    options_.windows.prefetch_window = defaults.ahead;
   }
 
   void run(int plans, Slack slack = {}) {
@@ -100,8 +100,8 @@ class Comparison {
         EXPECT_TRUE(!options_.schedule.empty() || predicted(limited).peak <= budget) << rules;
         compare(limited, rules, slack);
         Plan sooner = limited;
-        sooner.most_leaving = Bytes(random() % 64'000);
-        sooner.most_ahead = Bytes(random() % 64'000);
+        sooner.max_pending_release = Bytes(random() % 64'000);
+        sooner.max_prefetch = Bytes(random() % 64'000);
         compare(sooner, rules + " with little that lingers", slack);
       }
     }
@@ -178,18 +178,18 @@ TEST(Prediction, MissesOnlyTheStateOfTheGeneratorWithDropout) {
 TEST(Prediction, IsNearThePeakOfSeveralPasses) {
   TinyModel model({.hidden = 32, .dropout = 0});
   PassSchedule in_turn;
-  PassSchedule in_flight;
+  PassSchedule offload_window;
   for (int i = 0; i < 3; ++i) {
     in_turn.push_back({0, i, false});
     in_turn.push_back({0, i, true});
-    in_flight.push_back({0, i, false});
+    offload_window.push_back({0, i, false});
   }
-  for (int i = 0; i < 3; ++i) in_flight.push_back({0, i, true});
+  for (int i = 0; i < 3; ++i) offload_window.push_back({0, i, true});
   const Training accumulating(model, [&](Step&) { (void)testing::accumulated_step(model, 1, 3); });
   Comparison(accumulating, in_turn).run(8, {.share = 0.04});
   const Training overlapping(
       model, [&](Step& step) { (void)testing::in_flight_step(model, &step, 1, 3); });
-  Comparison(overlapping, in_flight).run(8, {.share = 0.04});
+  Comparison(overlapping, offload_window).run(8, {.share = 0.04});
 }
 
 }  // namespace

@@ -73,8 +73,11 @@ SessionOptions options_of(const std::string& file) {
     if (rule.max_size) rule.max_size = Bytes(rule.max_size->count() / kSmaller);
     if (rule.min_elements) *rule.min_elements /= kSmaller;
   }
-  options.rules.limits = {
-      .host = 64_MiB, .in_flight = 16_KiB, .ahead = 32_KiB, .min_size = {}, .slowdown = {}};
+  options.rules.limits = {.host = 64_MiB,
+                          .offload_window = 16_KiB,
+                          .prefetch_window = 32_KiB,
+                          .min_size = {},
+                          .slowdown = {}};
   options.device = at::kCPU;
   options.small = 1_KiB;
   return options;
@@ -168,7 +171,7 @@ void check(const char* file, const Expected& expected) {
   const SessionReport report = session.report();
   EXPECT_EQ(report.repeated_calls > 0, expected.recomputes) << report;
   EXPECT_EQ(report.actions.contains("recompute"), expected.recomputes) << report;
-  EXPECT_EQ(report.bytes_remade > 0_B, expected.recomputes) << report;
+  EXPECT_EQ(report.bytes_recomputed > 0_B, expected.recomputes) << report;
   EXPECT_EQ(report.bytes_out > 0_B, expected.offloads) << report;
   EXPECT_EQ(report.saved_peak_with < report.saved_peak_without,
             expected.recomputes || expected.offloads)

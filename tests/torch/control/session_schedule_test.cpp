@@ -146,8 +146,8 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
   ASSERT_EQ(profile.chunks.size(), static_cast<std::size_t>(GetParam().rank.chunks));
   SimulateOptions options;
   options.schedule = passes_of(actions);
-  options.windows.in_flight = offload_everything().in_flight;
-  options.windows.ahead = offload_everything().ahead;
+  options.windows.offload_window = offload_everything().offload_window;
+  options.windows.prefetch_window = offload_everything().ahead;
   const auto compare = [&](const Plan& plan, const std::string& what) {
     SessionOptions given = offload_everything();
     given.rules = {};
@@ -168,7 +168,7 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
     const Bytes most = compare(plan, rules);
     set_allowances(profile, Bytes(most.count() * 3 / 4), plan, options.schedule);
     (void)compare(plan, rules + " with allowances");
-    plan.most_leaving = plan.most_ahead = 24_KiB;
+    plan.max_pending_release = plan.max_prefetch = 24_KiB;
     (void)compare(plan, rules + " with little that lingers");
   }
 }
@@ -203,7 +203,7 @@ const Case kLastOfFour{"", kOneForwardOneBackward, {3, 4, 1, 6}};
 TEST(SessionSchedule, HasReloadsRunAheadFromTheFirstStepOn) {
   for (const Case& each : {kFirstOfFour, kThirdOfFour}) {
     SessionOptions options = offload_everything();
-    options.in_flight = 1_KiB;  // Nearly everything has left when its backward comes.
+    options.offload_window = 1_KiB;  // Nearly everything has left when its backward comes.
     Session session(std::move(options));
     EXPECT_EQ(difference_of(stage_of(each), session, 2), 0);
     const SessionReport report = session.report();

@@ -7,14 +7,14 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::difference;
 using testing::in_flight_step;
-using testing::plain_step;
 using testing::TinyModel;
 
 SessionOptions without_windows(const std::string& rules) {
   SessionOptions options = testing::with_rules(rules);
-  options.in_flight = options.ahead = std::nullopt;
+  options.offload_window = options.prefetch_window = std::nullopt;
   return options;
 }
 
@@ -24,13 +24,14 @@ constexpr const char* kMixed =
 
 /// Whether the plan says how far copies may lag.
 bool has_windows(const Plan& plan) {
-  return !plan.chunks[0].forward_allowance.empty() || (plan.limits.in_flight && plan.limits.ahead);
+  return !plan.chunks[0].forward_allowance.empty() ||
+         (plan.limits.offload_window && plan.limits.prefetch_window);
 }
 
 TEST(FittedWindows, LeaveTheBitsAloneAndSendThingsAway) {
   for (const char* rules : {kOffload, kMixed}) {
     Session session(without_windows(rules));
-    EXPECT_EQ(difference({}, session, 6, plain_step), 0);
+    EXPECT_EQ(difference({}, session, 6, baseline_step), 0);
     EXPECT_TRUE(has_windows(*session.plan()));
     const SessionReport report = session.report();
     EXPECT_GT(report.bytes_out, 0_B) << report;
@@ -64,20 +65,20 @@ TEST(FittedWindows, StopWhereEveryStepIsAnother) {
 
 TEST(FittedWindows, AreNotWantedWhereSomebodyGaveOne) {
   SessionOptions options = without_windows(kOffload);
-  options.in_flight = 64_KiB;
+  options.offload_window = 64_KiB;
   Session session(options);
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   EXPECT_FALSE(has_windows(*session.plan()));
 }
 
 TEST(ConstantWindows, AreThoseOfThePlanThatRulesMade) {
   // So many times the offloaded modules of a layer, which only the record tells.
   const auto peak = [](int modules) {
-    Session session(without_windows(
-        "[[rule]]\naction = \"offload\"\n[limits]\nin_flight_modules = " + std::to_string(modules) +
-        "\nahead = \"1 B\"\n"));
-    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
-    EXPECT_TRUE(session.plan()->limits.in_flight);
+    Session session(
+        without_windows("[[rule]]\naction = \"offload\"\n[limits]\noffload_window_modules = " +
+                        std::to_string(modules) + "\nprefetch_window = \"1 B\"\n"));
+    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+    EXPECT_TRUE(session.plan()->limits.offload_window);
     return session.report().saved_peak_with;
   };
   EXPECT_LT(peak(0), peak(100));

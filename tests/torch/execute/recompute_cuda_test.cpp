@@ -42,12 +42,12 @@ class CudaRecompute : public ::testing::Test {
     SessionOptions options;
     options.rules = parse_rules(rules, "test.toml");
     options.host = 2_GiB;
-    options.in_flight = 8_MiB;
-    options.ahead = 8_MiB;
+    options.offload_window = 8_MiB;
+    options.prefetch_window = 8_MiB;
     return options;
   }
 
-  static at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
+  static at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
     at::Tensor loss = model.loss(model.tokens(4, 512, i));
     loss.backward();
     return loss;
@@ -68,7 +68,7 @@ TEST_F(CudaRecompute, GivesTheSameBitsFromTheFirstStepOn) {
     for (const char* const rules : {kEverything, kLayers, kSelective, kMixed}) {
       shape_.dtype = dtype;
       Session session(with_rules(rules));
-      EXPECT_EQ(difference(shape_, session, 5, plain_step), 0) << rules;
+      EXPECT_EQ(difference(shape_, session, 5, baseline_step), 0) << rules;
       expect_recomputed(session);
     }
   }
@@ -126,7 +126,7 @@ TEST_F(CudaRecompute, FollowsAStreamOfTheUser) {
                          at::Tensor loss;
                          {
                            const c10::cuda::CUDAStreamGuard guard(stream);
-                           loss = plain_step(model, step, i);
+                           loss = baseline_step(model, step, i);
                          }
                          c10::cuda::device_synchronize();
                          return loss;

@@ -218,7 +218,7 @@ TEST(RecomputedPrograms, MayUseWhatEarlierStepsMade) {
 
 TEST(RecomputedPrograms, KeepWhatIsDemotedIfTheHostTierIsFull) {
   SessionOptions options = with_rules(
-      "[[rule]]\naction = \"recompute\"\nsecond = \"offload\"\n[limits]\nhost = \"1 KiB\"\n");
+      "[[rule]]\naction = \"recompute\"\nfallback = \"offload\"\n[limits]\nhost = \"1 KiB\"\n");
   Session session(std::move(options));
   const auto scribble = [](const at::Tensor& x) {
     static_cast<float*>(x.data_ptr())[5] = 7;  // As a kernel that the dispatcher does not see.
@@ -334,9 +334,10 @@ TEST(RecomputedPrograms, MayRunOnSeveralThreadsAtOnce) {
 
 TEST(RecomputedPrograms, MayMixWithOffloadedRoots) {
   for (const char* const roots : {"*mm*", "*gelu*", "*mul*"}) {
-    Session session(with_rules(std::string("[[rule]]\nproducer = \"") + roots +
-                               "\"\naction = \"offload\"\n[[rule]]\naction = \"recompute\"\n"
-                               "[limits]\nin_flight = \"1 KiB\"\nahead = \"8 KiB\"\n"));
+    Session session(
+        with_rules(std::string("[[rule]]\nproducer = \"") + roots +
+                   "\"\naction = \"offload\"\n[[rule]]\naction = \"recompute\"\n"
+                   "[limits]\noffload_window = \"1 KiB\"\nprefetch_window = \"8 KiB\"\n"));
     EXPECT_EQ(
         difference_of(
             program_of([](std::vector<at::Tensor>& all, Step*, int) {

@@ -99,7 +99,7 @@ std::string random_rules(Random& random) {
       case 1:
         return "action = \"offload\"\n";
       case 2:
-        return "action = \"recompute\"\nsecond = \"offload\"\n";
+        return "action = \"recompute\"\nfallback = \"offload\"\n";
       default:
         return "action = \"recompute\"\n";
     }
@@ -120,9 +120,9 @@ TEST_P(RandomPrograms, GiveTheSameBits) {
     Random random(seed);
     SessionOptions options = testing::with_rules(random_rules(random));
     options.small = 256_B;
-    options.in_flight = choose(random, 2) == 0 ? 1_KiB : 8_KiB;
-    options.ahead = 2_KiB;
-    options.remade = choose(random, 2) == 0 ? 1_B : 4_KiB;
+    options.offload_window = choose(random, 2) == 0 ? 1_KiB : 8_KiB;
+    options.prefetch_window = 2_KiB;
+    options.recompute_cache = choose(random, 2) == 0 ? 1_B : 4_KiB;
     const int micro_batches = 1 + static_cast<int>(choose(random, 3));
     const bool together = choose(random, 2) == 0;
     Session session(std::move(options));

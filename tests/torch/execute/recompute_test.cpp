@@ -17,11 +17,11 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::difference;
 using testing::difference_of;
 using testing::error_text;
 using ::testing::HasSubstr;
-using testing::plain_step;
 using testing::recompute_everything;
 using testing::TinyModel;
 using testing::TinyOptions;
@@ -29,10 +29,10 @@ using testing::with_rules;
 
 TEST(Recompute, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(recompute_everything());
-  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_GT(report.repeated_calls, 10U) << report;
-  EXPECT_GT(report.bytes_remade, 100_KiB) << report;
+  EXPECT_GT(report.bytes_recomputed, 100_KiB) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
   EXPECT_TRUE(report.demoted.empty()) << report;
 }
@@ -46,7 +46,7 @@ constexpr const char* kMixed =
 
 TEST(Recompute, NeedsLessMemoryLayerByLayer) {
   Session session(with_rules(kLayers));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_LT(report.saved_peak_with.count(), report.saved_peak_without.count() * 6 / 10) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
@@ -54,7 +54,7 @@ TEST(Recompute, NeedsLessMemoryLayerByLayer) {
 
 TEST(Recompute, MixesWithKeepAndOffload) {
   Session session(with_rules(kMixed));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_GT(report.actions.at("recompute").buffers, 3U) << report;
   EXPECT_GT(report.actions.at("offload").buffers, 3U) << report;
@@ -64,7 +64,7 @@ TEST(Recompute, MixesWithKeepAndOffload) {
 
 TEST(Recompute, RepeatsEachOperatorAtMostOnceInAPass) {
   Session session(recompute_everything());
-  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
   std::size_t made = 0;
   for (const OperatorProfile& call : session.profile()->chunks[0].operators) {
     made += call.makes.empty() ? 0 : 1;
@@ -273,9 +273,9 @@ TEST(Recompute, FollowsAChainOfTwoThousandOperators) {
 
 TEST(Recompute, BoundsWhatItHoldsForLaterReplays) {
   SessionOptions options = recompute_everything();
-  options.remade = 1_B;
+  options.recompute_cache = 1_B;
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
 }
 
 TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
@@ -283,7 +283,7 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
   EXPECT_EQ(difference({}, session, 5,
                        [&](TinyModel& model, Step* step, int i) {
                          if (i == 3) session.verify_next_step();
-                         return plain_step(model, step, i);
+                         return baseline_step(model, step, i);
                        }),
             0);
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();

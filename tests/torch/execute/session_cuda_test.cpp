@@ -32,8 +32,8 @@ class CudaSession : public ::testing::Test {
     SessionOptions options;
     options.rules = parse_rules("[[rule]]\naction = \"offload\"\n", "test.toml");
     options.host = 2_GiB;
-    options.in_flight = 8_MiB;
-    options.ahead = 8_MiB;
+    options.offload_window = 8_MiB;
+    options.prefetch_window = 8_MiB;
     return options;
   }
 
@@ -64,7 +64,7 @@ class CudaSession : public ::testing::Test {
     return count_different(without, train(&session, steps, forward));
   }
 
-  static at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
+  static at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
     at::Tensor loss = model.loss(model.tokens(4, 512, i));
     loss.backward();
     return loss;
@@ -96,7 +96,7 @@ TEST_F(CudaSession, GivesTheSameBitsFromTheFirstStepOn) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     shape_.dtype = dtype;
     Session session(offload_everything());
-    EXPECT_EQ(difference(session, 6, plain_step), 0);
+    EXPECT_EQ(difference(session, 6, baseline_step), 0);
     const SessionReport report = session.report();
     EXPECT_EQ(report.recorded_steps, 1U);
     EXPECT_GT(report.bytes_back, 10_MiB) << report;
@@ -134,7 +134,7 @@ TEST_F(CudaSession, WorksOnAStreamOfTheUsers) {
                          at::Tensor loss;
                          {
                            const c10::cuda::CUDAStreamGuard guard(stream);
-                           loss = plain_step(model, step, i);
+                           loss = baseline_step(model, step, i);
                          }
                          c10::cuda::device_synchronize();
                          return loss;
@@ -201,7 +201,7 @@ TEST_F(CudaSession, CarriesOutAllowances) {
   Profile profile;
   {
     Session session(offload_everything());
-    EXPECT_EQ(difference(session, 1, plain_step), 0);
+    EXPECT_EQ(difference(session, 1, baseline_step), 0);
     plan = *session.plan();
     profile = *session.profile();
   }
@@ -213,11 +213,11 @@ TEST_F(CudaSession, CarriesOutAllowances) {
     plan.chunks[0].forward_allowance.assign(plan.chunks[0].sites.kind.size(), allowed);
     plan.chunks[0].backward_allowance.assign(profile.chunks[0].unpack_order.size(), allowed);
     SessionOptions options = offload_everything();
-    options.in_flight = 1_GiB;
-    options.ahead = 1_GiB;
+    options.offload_window = 1_GiB;
+    options.prefetch_window = 1_GiB;
     options.plan = plan;
     Session session(std::move(options));
-    EXPECT_EQ(difference(session, 4, plain_step), 0);
+    EXPECT_EQ(difference(session, 4, baseline_step), 0);
     const SessionReport report = session.report();
     EXPECT_LE(report.saved_peak_with, allowed + largest + largest) << report;
     EXPECT_TRUE(report.fallbacks.empty()) << report;
@@ -232,7 +232,7 @@ TEST_F(CudaSession, StaysWithinABudget) {
     options.plan_in_background = false;
     Session session(std::move(options));
     // CUDA's allocator hands out more than it is asked for; what that adds is seen and planned for.
-    EXPECT_EQ(difference(session, 24, plain_step), 0);
+    EXPECT_EQ(difference(session, 24, baseline_step), 0);
     const SessionReport report = session.report();
     ASSERT_TRUE(report.budget);
     EXPECT_GE(report.budget->plans, 1U) << report;
@@ -250,7 +250,7 @@ TEST_F(CudaSession, TracesAStep) {
   Session session(std::move(options));
   const auto forward = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr && i == 14) session.trace_next_step();
-    return plain_step(model, step, i);
+    return baseline_step(model, step, i);
   };
   EXPECT_EQ(difference(session, 16, forward), 0);
   const auto events = session.step_events();

@@ -11,11 +11,11 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::count_different;
 using testing::difference;
 using ::testing::HasSubstr;
 using testing::offload_everything;
-using testing::plain_step;
 using testing::TinyModel;
 
 TEST(Session, GoesOnWhenSizesChange) {
@@ -73,7 +73,7 @@ TEST(Session, KeepsWhatAFullHostTierCannotTake) {
   options.rules =
       parse_rules("[[rule]]\naction = \"offload\"\n[limits]\nhost = \"128 KiB\"\n", "t");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   EXPECT_GT(session.report().fallbacks.at("the host tier is full"), 0U);
   EXPECT_LE(session.report().host_peak, 128_KiB);
 }
@@ -97,7 +97,7 @@ TEST(Session, SurvivesAPassWithoutBackwardAndAnException) {
                            step->pass(0, 0);
                          }
                          at::manual_seed(static_cast<std::uint64_t>(i));
-                         return plain_step(model, step, i);
+                         return baseline_step(model, step, i);
                        }),
             0);
 }
@@ -118,7 +118,7 @@ TEST(Session, WarnsOnceWhenTheHostTierIsFull) {
   options.host = 128_KiB;
   Session session(std::move(options));
   const Warnings warnings;
-  EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   ASSERT_EQ(warnings.texts().size(), 1U);
   EXPECT_THAT(warnings.texts()[0],
               ::testing::MatchesRegex(
@@ -167,7 +167,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   const testing::Deterministic deterministic;
   TinyModel plain({});
   const auto forward = [](TinyModel& model) {
-    return [&model](Step* step, int i) { return plain_step(model, step, i); };
+    return [&model](Step* step, int i) { return baseline_step(model, step, i); };
   };
   const auto without = testing::train(plain, nullptr, 3, forward(plain));
   const Warnings warnings;
@@ -183,7 +183,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
     core->begin_step({});
     const auto values = testing::train(managed, nullptr, 1, [&](Step*, int) {
       at::manual_seed(100 + static_cast<std::uint64_t>(i));
-      return plain_step(managed, nullptr, i);
+      return baseline_step(managed, nullptr, i);
     });
     with.insert(with.end(), values.begin(), values.end());
     core->end_step();

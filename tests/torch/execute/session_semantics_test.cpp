@@ -14,12 +14,12 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::count_different;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
-using testing::plain_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
@@ -28,7 +28,7 @@ TEST(Session, GivesTheSameBitsWithTiedWeightsInLowPrecision) {
   TinyOptions shape;
   shape.tied = true;
   shape.dtype = at::kBFloat16;
-  EXPECT_EQ(difference(shape, session, 3, plain_step), 0);
+  EXPECT_EQ(difference(shape, session, 3, baseline_step), 0);
 }
 
 TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
@@ -87,7 +87,7 @@ TEST(Session, GivesTheSameBitsThroughAutogradGrad) {
 
 TEST(Session, MovesABufferOnceWhateverViewsWereSaved) {
   SessionOptions options = offload_everything();
-  options.in_flight = 0_B;
+  options.offload_window = 0_B;
   Session session(std::move(options));
   const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   session.register_fixed(weight, FixedReason::kParameter);
@@ -159,7 +159,7 @@ TEST(Session, DoesNotMoveWhatTheCallerHolds) {
   EXPECT_EQ(session.report().saved_peak_without, 0_B) << session.report();
   int held = 0;
   for (const BufferProfile& buffer : session.profile()->chunks[0].buffers) {
-    held += buffer.fixed == FixedReason::kHeldByCaller ? 1 : 0;
+    held += buffer.fixed == FixedReason::kCallerOwned ? 1 : 0;
   }
   EXPECT_EQ(held, 2);  // The batch and what was returned.
 }
@@ -332,7 +332,7 @@ TEST(Session, GivesTheSameBitsWithDropoutWhoseMasksLeave) {
   Session session(offload_everything());
   TinyOptions shape;
   shape.dropout = 0.5;
-  EXPECT_EQ(difference(shape, session, 4, plain_step), 0);
+  EXPECT_EQ(difference(shape, session, 4, baseline_step), 0);
   int masks = 0;
   const Plan& plan = *session.plan();
   for (const BufferProfile& buffer : session.profile()->chunks[0].buffers) {

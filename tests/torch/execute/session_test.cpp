@@ -14,17 +14,17 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
+using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
-using testing::plain_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
 TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 5, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.steps, 5U);
   EXPECT_EQ(report.recorded_steps, 1U);
@@ -38,7 +38,7 @@ TEST(Session, KeepsEverythingWithoutRules) {
   SessionOptions options = offload_everything();
   options.rules = {};
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
   EXPECT_EQ(session.report().bytes_out, 0_B);
   EXPECT_EQ(session.report().saved_peak_with, session.report().saved_peak_without);
 }
@@ -118,7 +118,7 @@ TEST(Session, CarriesOutRulesPerScope) {
   options.rules = parse_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\nlayers = \"0..1\"\naction = \"offload\"\n", "t");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     const bool offloaded = decision.action.kind == ActionKind::kOffload;
     const bool expected =
@@ -132,14 +132,14 @@ TEST(Session, TakesAPlanMadeEarlier) {
   Plan plan;
   {
     Session session(offload_everything());
-    EXPECT_EQ(difference({}, session, 2, plain_step), 0);
+    EXPECT_EQ(difference({}, session, 2, baseline_step), 0);
     plan = *session.plan();
   }
   SessionOptions options = offload_everything();
   options.rules = {};
   options.plan = plan_from_json(to_json(plan), "plan.json");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, plain_step), 0);
+  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
   EXPECT_EQ(*session.plan(), plan);
   EXPECT_GT(session.report().bytes_out, 100_KiB);
 }
@@ -262,7 +262,7 @@ TEST(Session, TellsHowLongItWaitedForCopies) {
     SessionOptions options = offload_everything();
     options.time_waits_every = every;
     Session session(std::move(options));
-    EXPECT_EQ(difference({}, session, 4, plain_step), 0);
+    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
     const SessionReport report = session.report();
     // The first step records; of the others the first two are timed.
     EXPECT_EQ(report.waits.step, every == 0 ? 0U : 3U);

@@ -42,7 +42,7 @@ TEST(PassCalls, AreFoundWhereAPassHasFewer) {
                                        {1, "aten::mul", 1, 0},
                                        {2, "aten::mul", 1, 1},
                                        {3, "aten::mul", 2, 0}};
-  EXPECT_EQ(numbers_in(chunk_of_calls(), later), (std::vector<int>{2, 3, 5, 6}));
+  EXPECT_EQ(match_calls(chunk_of_calls(), later), (std::vector<int>{2, 3, 5, 6}));
 }
 
 TEST(PassCalls, AreLeftOutWhereAPassHasMoreOrOthers) {
@@ -50,7 +50,7 @@ TEST(PassCalls, AreLeftOutWhereAPassHasMoreOrOthers) {
                                        {2, "aten::sin", 0, 0},    {3, "aten::mm", 0, 0},
                                        {4, "aten::add", 1, 0},    {5, "aten::mul", 1, 0},
                                        {6, "aten::mul", 3, 0}};
-  EXPECT_EQ(numbers_in(chunk_of_calls(), other), (std::vector<int>{-1, 0, -1, 2, -1, 3, -1}));
+  EXPECT_EQ(match_calls(chunk_of_calls(), other), (std::vector<int>{-1, 0, -1, 2, -1, 3, -1}));
 }
 
 TEST(PassCalls, GiveTheirTimeAndBytesToWhatFollowsIfTheyAreLeftOut) {
@@ -62,7 +62,7 @@ TEST(PassCalls, GiveTheirTimeAndBytesToWhatFollowsIfTheyAreLeftOut) {
                                       {MomentKind::kSave, 0, 8, 30},
                                       {MomentKind::kCallEnds, 7, 16, -40},
                                       {MomentKind::kBackwardBegins, -1, 32, 50}};
-  EXPECT_EQ(renumbered(moments, {-1, 7}), wanted);
+  EXPECT_EQ(remapped(moments, {-1, 7}), wanted);
 }
 
 /// Forward of the calls above with one save, and its backward; of each call the end takes `ns`.

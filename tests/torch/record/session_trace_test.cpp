@@ -36,7 +36,7 @@ using Forward = std::function<at::Tensor(TinyModel&, Step*, int)>;
 
 /// A session whose last step was traced.
 struct Traced {
-  Traced(SessionOptions options, int steps, const Forward& forward = testing::plain_step)
+  Traced(SessionOptions options, int steps, const Forward& forward = testing::baseline_step)
       : session(std::move(options)) {
     session.register_model(model);
     (void)testing::train(model, &session, steps, [&](Step* step, int i) {
@@ -212,11 +212,11 @@ TEST(TracedStep, HasThePassesOfItsMicroBatches) {
   const Forward pipeline = [](TinyModel& model, Step* step, int i) {
     return testing::in_flight_step(model, step, i, 3);
   };
-  const Traced in_flight(testing::offload_everything(), 6, pipeline);
-  expect_whole(*in_flight.events);
-  const Trace trace = in_flight.session.trace();
+  const Traced offload_window(testing::offload_everything(), 6, pipeline);
+  expect_whole(*offload_window.events);
+  const Trace trace = offload_window.session.trace();
   EXPECT_EQ(copies(trace, "measured", "copy out"), copies(trace, "predicted", "copy out"));
-  EXPECT_EQ(highest(*in_flight.events), in_flight.measured_peak());
+  EXPECT_EQ(highest(*offload_window.events), offload_window.measured_peak());
 }
 
 TEST(TracedStep, MayBeTheOneThatRecords) {
@@ -225,7 +225,7 @@ TEST(TracedStep, MayBeTheOneThatRecords) {
   session.register_model(model);
   session.trace_next_step();
   (void)testing::train(model, &session, 1,
-                       [&](Step* step, int i) { return testing::plain_step(model, step, i); });
+                       [&](Step* step, int i) { return testing::baseline_step(model, step, i); });
   const auto events = session.step_events();
   ASSERT_NE(events, nullptr);
   expect_whole(*events);
@@ -239,7 +239,7 @@ TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
   Traced traced(testing::offload_everything(), 4);
   const auto again = [&] {
     (void)testing::train(traced.model, &traced.session, 1, [&](Step* step, int i) {
-      return testing::plain_step(traced.model, step, i);
+      return testing::baseline_step(traced.model, step, i);
     });
   };
   again();
@@ -257,7 +257,7 @@ TEST(TracedStep, IsForgottenIfNobodyAskedBeforeTheNextOne) {
   session.register_model(model);
   (void)testing::train(model, &session, 5, [&](Step* step, int i) {
     session.trace_next_step();
-    return testing::plain_step(model, step, i);
+    return testing::baseline_step(model, step, i);
   });
   const auto step = session.step();  // It is traced, too.
   EXPECT_EQ(session.step_events(), nullptr);
@@ -267,7 +267,7 @@ TEST(TracedStep, HasTheSameBits) {
   Session session(testing::with_rules(kMixed));
   const auto forward = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr) session.trace_next_step();
-    return testing::plain_step(model, step, i);
+    return testing::baseline_step(model, step, i);
   };
   EXPECT_EQ(testing::difference({}, session, 5, forward), 0);
   EXPECT_NE(session.step_events(), nullptr);

@@ -11,9 +11,9 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/models/llama.hpp"
-#include "spillway/torch/aside.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "spillway/torch/scope.hpp"
+#include "spillway/torch/untimed_wait.hpp"
 #include "torch/support/timeline_queries.hpp"
 #include "torch/support/training.hpp"
 
@@ -128,23 +128,25 @@ TEST(Timeline, TellsThePeakOfAStepThatKeepsEverythingToTheByte) {
 
 TEST(Timeline, HasTheSameBytesWhateverWasOffloadedMeanwhile) {
   std::vector<std::vector<std::int64_t>> bytes;
-  std::vector<std::vector<int>> let_go;
-  for (const auto& [in_flight, ahead] :
+  std::vector<std::vector<int>> last_forward_use;
+  for (const auto& [offload_window, ahead] :
        {std::pair(0_B, 0_B), std::pair(16_KiB, 1_MiB), std::pair(1_GiB, 64_KiB)}) {
     SessionOptions options = keep_everything();
-    options.in_flight = in_flight;
-    options.ahead = ahead;
+    options.offload_window = offload_window;
+    options.prefetch_window = ahead;
     LlamaRun run(std::move(options));
     run.step();
     bytes.emplace_back();
-    for (const Moment& moment : run.chunk().timeline) bytes.back().push_back(moment.other_bytes);
-    let_go.emplace_back();
-    for (const BufferProfile& buffer : run.chunk().buffers) let_go.back().push_back(buffer.let_go);
+    for (const Moment& moment : run.chunk().timeline)
+      bytes.back().push_back(moment.untracked_bytes);
+    last_forward_use.emplace_back();
+    for (const BufferProfile& buffer : run.chunk().buffers)
+      last_forward_use.back().push_back(buffer.last_forward_use);
   }
   EXPECT_EQ(bytes[0], bytes[1]);
   EXPECT_EQ(bytes[0], bytes[2]);
-  EXPECT_EQ(let_go[0], let_go[1]);
-  EXPECT_EQ(let_go[0], let_go[2]);
+  EXPECT_EQ(last_forward_use[0], last_forward_use[1]);
+  EXPECT_EQ(last_forward_use[0], last_forward_use[2]);
 }
 
 /// One recorded step of `forward`, whose result is summed up and backpropagated.
@@ -197,11 +199,11 @@ TEST(Timeline, SaysWhenTheModelLetABufferGo) {
     return at::cos(sum);
   });
   const ChunkProfile& chunk = profile.chunks[0];
-  EXPECT_EQ(made_by(chunk, "aten::exp").let_go, begin_of(chunk, "aten::sin"));
-  EXPECT_EQ(made_by(chunk, "aten::tanh").let_go, begin_of(chunk, "aten::cos"));
+  EXPECT_EQ(made_by(chunk, "aten::exp").last_forward_use, begin_of(chunk, "aten::sin"));
+  EXPECT_EQ(made_by(chunk, "aten::tanh").last_forward_use, begin_of(chunk, "aten::cos"));
   // Dies with the function, whose next sign of life is the sum.
-  EXPECT_EQ(made_by(chunk, "aten::add").let_go, begin_of(chunk, "aten::sum"));
-  EXPECT_LT(end_of(chunk, "aten::add"), made_by(chunk, "aten::tanh").let_go);
+  EXPECT_EQ(made_by(chunk, "aten::add").last_forward_use, begin_of(chunk, "aten::sum"));
+  EXPECT_LT(end_of(chunk, "aten::add"), made_by(chunk, "aten::tanh").last_forward_use);
 }
 
 TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
@@ -211,9 +213,9 @@ TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
     return at::cos(at::exp(held));
   });
   const BufferProfile& buffer = made_by(profile.chunks[0], "aten::tanh");
-  EXPECT_EQ(buffer.let_go, -1);
-  EXPECT_EQ(buffer.fixed, FixedReason::kHeldByCaller);
-  EXPECT_GE(made_by(profile.chunks[0], "aten::exp").let_go, 0);
+  EXPECT_EQ(buffer.last_forward_use, -1);
+  EXPECT_EQ(buffer.fixed, FixedReason::kCallerOwned);
+  EXPECT_GE(made_by(profile.chunks[0], "aten::exp").last_forward_use, 0);
 }
 
 TEST(Timeline, KeepsPassesApartThatTakeTurns) {
@@ -272,7 +274,7 @@ TEST(Timeline, LeavesOutWhatACallerComputesAfterItsBackward) {
 TEST(Timeline, CountsOnlyTheLastDropOfABuffer) {
   ChunkProfile chunk;
   chunk.buffers.resize(1);
-  chunk.buffers[0].let_go = 3;
+  chunk.buffers[0].last_forward_use = 3;
   const Moment kDrop{MomentKind::kDrop, 0, 7, 100};
   add_timeline({{MomentKind::kBackwardBegins, -1, 1, 10},
                 kDrop,
@@ -284,7 +286,7 @@ TEST(Timeline, CountsOnlyTheLastDropOfABuffer) {
                                                  {MomentKind::kUnpack, 0, 9, 100},
                                                  kDrop,
                                                  {MomentKind::kEnd, -1, 3, 30}}));
-  EXPECT_EQ(chunk.buffers[0].let_go, 2);
+  EXPECT_EQ(chunk.buffers[0].last_forward_use, 2);
   EXPECT_EQ(chunk.forward_ns, 1);
   EXPECT_EQ(chunk.backward_ns, 19);
 }
@@ -330,7 +332,7 @@ TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
   TinyModel model({});
   session.register_model(model);
   bool waited = false;
-  aside([&] { waited = true; });  // Outside of steps it just runs.
+  untimed_wait([&] { waited = true; });  // Outside of steps it just runs.
   EXPECT_TRUE(waited);
   const auto begin = Clock::now();
   Clock::duration wait{};
@@ -338,7 +340,7 @@ TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
     const auto step = session.step();
     const at::Tensor loss = model.loss(model.tokens(1, 32, 0));
     const auto from = Clock::now();
-    aside([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+    untimed_wait([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
     wait = Clock::now() - from;
     loss.backward();
   }
@@ -350,7 +352,7 @@ TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
   EXPECT_GT(computing, 0);
   // However slow the machine is: what was computed was computed beside the wait.
   EXPECT_LE(computing, rest.count());
-  EXPECT_THROW(aside([] { throw InvalidArgument("wait", "nobody came"); }), InvalidArgument);
+  EXPECT_THROW(untimed_wait([] { throw InvalidArgument("wait", "nobody came"); }), InvalidArgument);
 }
 
 }  // namespace

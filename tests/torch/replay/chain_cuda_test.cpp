@@ -44,7 +44,8 @@ class CudaChain : public ::testing::Test {
     for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
     EXPECT_EQ(Replay::run(notebook_.book(), notebook_.job_for(values), runner.get()), kernels);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const at::Tensor found = TensorWindow(wanted[i]).on(notebook_.book().value(values[i]).remade);
+      const at::Tensor found =
+          TensorWindow(wanted[i]).on(notebook_.book().value(values[i]).recomputed);
       EXPECT_TRUE(same_bits(found, wanted[i])) << i << " of " << wanted[i].toString();
     }
   }

@@ -98,9 +98,9 @@ class ChainTest : public ::testing::Test {
     kernels_ = Replay::run(notebook_.book(), notebook_.job_for(values), &interpreter_);
     std::vector<at::Tensor> found;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const c10::Storage& remade = notebook_.book().value(values[i]).remade;
-      EXPECT_TRUE(remade) << i;
-      found.push_back(TensorWindow(wanted[i]).on(remade));
+      const c10::Storage& recomputed = notebook_.book().value(values[i]).recomputed;
+      EXPECT_TRUE(recomputed) << i;
+      found.push_back(TensorWindow(wanted[i]).on(recomputed));
     }
     return count_different(found, wanted);
   }
@@ -253,9 +253,9 @@ TEST_F(ChainTest, HoldsWhatLaterReplaysRead) {
   EXPECT_EQ(repeat({product}), 0);
   EXPECT_EQ(kernels_, 1);
   EXPECT_THAT(stored(0), ElementsAre(true, true));
-  EXPECT_TRUE(notebook_.book().value(bent).remade);
+  EXPECT_TRUE(notebook_.book().value(bent).recomputed);
   EXPECT_EQ(repeat({other}), 0);
-  EXPECT_FALSE(notebook_.book().value(bent).remade);
+  EXPECT_FALSE(notebook_.book().value(bent).recomputed);
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ class ReplayTest : public ::testing::Test {
     calls_of_counted = 0;
   }
 
-  [[nodiscard]] bool is_remade(ValueId id) {
-    return static_cast<bool>(notebook_.book().value(id).remade);
+  [[nodiscard]] bool is_recomputed(ValueId id) {
+    return static_cast<bool>(notebook_.book().value(id).recomputed);
   }
   void expect(const std::vector<ValueId>& values) {
     Replay::expect(notebook_.book(), notebook_.job_for(values).calls);
@@ -85,12 +85,12 @@ TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
   });
   expect({notebook_.value_of(left), notebook_.value_of(right)});
   run(notebook_.value_of(left));
-  EXPECT_TRUE(is_remade(shared));  // cos() will read it.
-  EXPECT_FALSE(is_remade(between));
+  EXPECT_TRUE(is_recomputed(shared));  // cos() will read it.
+  EXPECT_FALSE(is_recomputed(between));
   run(notebook_.value_of(right));
-  EXPECT_FALSE(is_remade(shared));
-  EXPECT_TRUE(is_remade(notebook_.value_of(left)));
-  EXPECT_TRUE(is_remade(notebook_.value_of(right)));
+  EXPECT_FALSE(is_recomputed(shared));
+  EXPECT_TRUE(is_recomputed(notebook_.value_of(left)));
+  EXPECT_TRUE(is_recomputed(notebook_.value_of(right)));
 }
 
 TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
@@ -107,12 +107,12 @@ TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
   const Replay::Job job = notebook_.job_for({notebook_.value_of(left)});
   Replay::run(notebook_.book(), job);
   Replay::trim(notebook_.book(), job, x_.nbytes());
-  EXPECT_TRUE(is_remade(shared));
+  EXPECT_TRUE(is_recomputed(shared));
   Replay::trim(notebook_.book(), job, x_.nbytes() - 1);
-  EXPECT_FALSE(is_remade(shared));
+  EXPECT_FALSE(is_recomputed(shared));
   run(notebook_.value_of(right));
   EXPECT_EQ(calls_of_counted, 2);
-  EXPECT_FALSE(is_remade(shared));
+  EXPECT_FALSE(is_recomputed(shared));
   EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
 }
 
@@ -136,9 +136,9 @@ TEST_F(ReplayTest, LetsTheOldestGoFirst) {
     Replay::run(notebook_.book(), job);
     Replay::trim(notebook_.book(), job, 2 * x_.nbytes());
   }
-  EXPECT_FALSE(is_remade(shared[0]));
-  EXPECT_TRUE(is_remade(shared[1]));
-  EXPECT_TRUE(is_remade(shared[2]));
+  EXPECT_FALSE(is_recomputed(shared[0]));
+  EXPECT_TRUE(is_recomputed(shared[1]));
+  EXPECT_TRUE(is_recomputed(shared[2]));
 }
 
 TEST_F(ReplayTest, ChangesNothingButItsOwnCopies) {
@@ -156,8 +156,8 @@ TEST_F(ReplayTest, ChangesNothingButItsOwnCopies) {
   Replay::run(notebook_.book(), job);
   const TensorWindow window(y);
   EXPECT_EQ(count_different({x_was, y_was}, {x_, y}), 0);
-  EXPECT_EQ(count_different({x_was, y_was}, {window.on(notebook_.book().value(before).remade),
-                                             window.on(notebook_.book().value(after).remade)}),
+  EXPECT_EQ(count_different({x_was, y_was}, {window.on(notebook_.book().value(before).recomputed),
+                                             window.on(notebook_.book().value(after).recomputed)}),
             0);
 }
 

@@ -74,8 +74,8 @@ class Notebook final : public CallListener {
 
   /// The value made again, seen as `window` saw it.
   [[nodiscard]] at::Tensor again(ValueId value, const TensorWindow& window) {
-    if (!book_.value(value).remade) Replay::run(book_, job_for({value}));
-    return window.on(book_.value(value).remade);
+    if (!book_.value(value).recomputed) Replay::run(book_, job_for({value}));
+    return window.on(book_.value(value).recomputed);
   }
   /// What the tensor holds now, made again.
   [[nodiscard]] at::Tensor again(const at::Tensor& tensor) {

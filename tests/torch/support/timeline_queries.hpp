@@ -24,7 +24,7 @@ inline std::int64_t kept_peak(const Profile& profile) {
   const auto step =
       static_cast<std::int64_t>(std::max<std::uint64_t>(profile.granularity.count(), 1));
   std::vector<std::int64_t> total;
-  for (const Moment& moment : chunk.timeline) total.push_back(moment.other_bytes);
+  for (const Moment& moment : chunk.timeline) total.push_back(moment.untracked_bytes);
   for (const BufferProfile& buffer : chunk.buffers) {
     if (!is_step_memory(buffer.fixed)) continue;
     int born = static_cast<int>(chunk.timeline.size());

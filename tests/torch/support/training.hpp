@@ -19,8 +19,8 @@ inline SessionOptions with_rules(const std::string& rules) {
   options.device = at::kCPU;
   options.small = 1_KiB;
   options.host = 64_MiB;
-  options.in_flight = 64_KiB;
-  options.ahead = 128_KiB;
+  options.offload_window = 64_KiB;
+  options.prefetch_window = 128_KiB;
   return options;
 }
 
@@ -64,7 +64,7 @@ int difference(const TinyOptions& shape, Session& session, int steps, Forward&& 
   return count_different(without, with);
 }
 
-inline at::Tensor plain_step(TinyModel& model, Step* /*step*/, int i) {
+inline at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
   at::Tensor loss = model.loss(model.tokens(2, 32, i));
   loss.backward();
   return loss;

@@ -30,7 +30,7 @@ struct Shard {
 
 /// The same of the parts that the members of `group` have.
 /// Ordering: collective over the group. Nothing here is seen by autograd.
-[[nodiscard]] at::Tensor gather_whole(const Group& group, const at::Tensor& part,
-                                      const Shard& shard);
+[[nodiscard]] at::Tensor gather_buffer(const Group& group, const at::Tensor& part,
+                                       const Shard& shard);
 
 }  // namespace spillway

@@ -42,7 +42,7 @@ TEST(TrainOptions, AreShortForKeysThatThereAre) {
 TEST(TrainOptions, CanAllBeGiven) {
   TrainOptions options;
   for (const CommandOption& each : all_options()) apply(options, each, "1");
-  EXPECT_TRUE(options.compare && options.plain && options.digest);
+  EXPECT_TRUE(options.compare && options.baseline && options.digest);
   EXPECT_EQ(options.verify_every, 1);
   EXPECT_EQ(options.trace, "1");
   EXPECT_THAT(options.config.shorthands, ::testing::Contains("train.out=1"));
@@ -68,7 +68,7 @@ TEST(TrainOptions, RefuseWhatIsNoWholeNumber) {
 
 TEST(TrainOptions, NameTheirKeysInHelp) {
   EXPECT_EQ(option("--seed").full_help(), "Of weights, data and dropout (train.seed, data.seed)");
-  EXPECT_EQ(option("--plain").full_help(), "Train without Spillway");
+  EXPECT_EQ(option("--baseline").full_help(), "Train without Spillway");
 }
 
 }  // namespace

@@ -5,15 +5,15 @@
 
 namespace spillway {
 
-struct Place {
+struct SourceLocation {
   std::string file;
   int line = 0;
   int column = 0;
 
-  bool operator==(const Place&) const = default;
+  bool operator==(const SourceLocation&) const = default;
 };
 
 /// "memory.toml:14:1"; only the file if there is no line, and empty if there is no file.
-[[nodiscard]] std::string to_string(const Place& place);
+[[nodiscard]] std::string to_string(const SourceLocation& place);
 
 }  // namespace spillway

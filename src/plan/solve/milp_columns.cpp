@@ -1,4 +1,4 @@
-#include "plan/solve/programme_columns.hpp"
+#include "plan/solve/milp_columns.hpp"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 class ColumnsBuilder {
  public:
   ColumnsBuilder(const ChunkSpace& space, const std::vector<int>& slot_of_moment,
-                 LinearProgramme& linear)
+                 LinearModel& linear)
       : space_(space), slot_of_moment_(slot_of_moment), linear_(linear) {
     const std::size_t buffers = space.buffers.size();
     const std::size_t values = space.values.size();
@@ -64,7 +64,7 @@ class ColumnsBuilder {
     columns_.hold[id] = options.replay ? linear_.add_binary() : linear_.add_column(0, 1);
     if (!options.offload) return;
     columns_.offload_held[id] = linear_.add_binary();
-    linear_.add_row(-LinearProgramme::kUnbounded, 0,
+    linear_.add_row(-LinearModel::kUnbounded, 0,
                     {{columns_.offload_held[id], 1}, {columns_.hold[id], -1}});
   }
 
@@ -78,14 +78,14 @@ class ColumnsBuilder {
         readers_[read.value].push_back(static_cast<int>(call));
         continue;
       }
-      std::vector<LinearProgramme::Term> terms = {{repeated, 1}};
+      std::vector<LinearModel::Term> terms = {{repeated, 1}};
       if (columns_.hold[to_index(read.value)] >= 0) {
         terms.push_back({columns_.hold[to_index(read.value)], -1});
         readers_[read.value].push_back(static_cast<int>(call));
       }
       const bool replayed = space_.values[to_index(read.value)].replay && !read.crosses;
       if (replayed) terms.push_back({columns_.replay[to_index(value.call)], -1});
-      linear_.add_row(-LinearProgramme::kUnbounded, 0, terms);
+      linear_.add_row(-LinearModel::kUnbounded, 0, terms);
     }
   }
 
@@ -93,10 +93,10 @@ class ColumnsBuilder {
     const BufferLife& life = space_.model.buffers[id];
     const int value = space_.chunk->buffers[id].value;
     const int recompute = columns_.recompute[id];
-    if (life.first_need < 0 || life.let_go >= life.first_need || value < 0) return;
+    if (life.first_need < 0 || life.last_forward_use >= life.first_need || value < 0) return;
     if (recompute >= 0) {
       const int call = space_.chunk->values[to_index(value)].call;
-      linear_.add_row(-LinearProgramme::kUnbounded, 0,
+      linear_.add_row(-LinearModel::kUnbounded, 0,
                       {{recompute, 1}, {columns_.replay[to_index(call)], -1}});
     }
     if (!holds(id, value) || readers_.count(value) == 0) return;
@@ -132,13 +132,13 @@ class ColumnsBuilder {
     std::vector<Pull> pulls;
     for (const auto& [slot, calls] : calls_by_slot) {
       const int column = linear_.add_column(0, 1);
-      linear_.add_row(-LinearProgramme::kUnbounded, 0, {{column, 1}, {decided, -1}});
+      linear_.add_row(-LinearModel::kUnbounded, 0, {{column, 1}, {decided, -1}});
       if (!pulls.empty())
-        linear_.add_row(0, LinearProgramme::kUnbounded, {{column, 1}, {pulls.back().column, -1}});
+        linear_.add_row(0, LinearModel::kUnbounded, {{column, 1}, {pulls.back().column, -1}});
       int moment = 0;
       for (const int call : calls) {
         moment = std::max(moment, space_.windows[to_index(call)].latest);
-        linear_.add_row(-1, LinearProgramme::kUnbounded,
+        linear_.add_row(-1, LinearModel::kUnbounded,
                         {{column, 1}, {decided, -1}, {columns_.replay[to_index(call)], -1}});
       }
       pulls.push_back({moment, column});
@@ -148,7 +148,7 @@ class ColumnsBuilder {
 
   const ChunkSpace& space_;
   const std::vector<int>& slot_of_moment_;
-  LinearProgramme& linear_;
+  LinearModel& linear_;
   ChunkColumns columns_;
   std::map<int, std::vector<int>> readers_;  // By value: calls that may be repeated.
 };
@@ -156,7 +156,7 @@ class ColumnsBuilder {
 }  // namespace
 
 ChunkColumns add_columns(const ChunkSpace& space, const std::vector<int>& slot_of_moment,
-                         LinearProgramme& linear) {
+                         LinearModel& linear) {
   return ColumnsBuilder(space, slot_of_moment, linear).run();
 }
 

@@ -1,4 +1,4 @@
-#include "plan/solve/programme.hpp"
+#include "plan/solve/milp_model.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr double kUnbounded = LinearProgramme::kUnbounded;
+constexpr double kUnbounded = LinearModel::kUnbounded;
 constexpr double kMebibyte = 1 << 20;
 constexpr double kMillisecond = 1e6;
 /// A moment before all of a slot's.
@@ -33,9 +33,9 @@ double interference(double alone, double both, double other_alone, double other_
 
 }  // namespace
 
-Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
+MilpModel::MilpModel(const std::vector<ChunkSpace>& spaces, const Slots& slots,
                      const PassSchedule& schedule, const LinkSpeed& link,
-                     const ProgrammeOptions& options)
+                     const MilpOptions& options)
     : spaces_(spaces),
       slots_(slots),
       link_{link.out * options.link,
@@ -77,7 +77,7 @@ Programme::Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots,
   }
 }
 
-void Programme::find_passes(const PassSchedule& schedule) {
+void MilpModel::find_passes(const PassSchedule& schedule) {
   std::map<std::pair<int, int>, std::size_t> known;
   for (std::size_t step = 0; step < schedule.size(); ++step) {
     const std::pair<int, int> key = {schedule[step].chunk, schedule[step].micro_batch};
@@ -105,12 +105,12 @@ void Programme::find_passes(const PassSchedule& schedule) {
   }
 }
 
-int Programme::slot_after(const Pass& pass, int moment) const {
+int MilpModel::slot_after(const Pass& pass, int moment) const {
   const bool forward = moment < spaces_[pass.chunk].model.backward_begins;
   return slots_.after(forward ? pass.forward : pass.backward, moment);
 }
 
-void Programme::change(const Pass& pass, int moment, std::int64_t bytes, int column,
+void MilpModel::change(const Pass& pass, int moment, std::int64_t bytes, int column,
                        double factor) {
   const int slot = slot_after(pass, moment);
   const bool here = slot < slots_.count() &&
@@ -119,14 +119,15 @@ void Programme::change(const Pass& pass, int moment, std::int64_t bytes, int col
       {here ? moment : kAtOnce, {column, factor * mebibytes(bytes)}});
 }
 
-void Programme::enter(const Pass& pass, int made, int let_go, std::int64_t bytes, int column) {
-  int slot = slot_after(pass, optimistic() ? made : let_go);
-  const bool in_the_middle = slot < slots_.count() && slots_[slot].first <= let_go;
+void MilpModel::enter(const Pass& pass, int made, int last_forward_use, std::int64_t bytes,
+                      int column) {
+  int slot = slot_after(pass, optimistic() ? made : last_forward_use);
+  const bool in_the_middle = slot < slots_.count() && slots_[slot].first <= last_forward_use;
   if (!optimistic() && in_the_middle) ++slot;
   events_[to_index(std::min(slot, slots_.count()))].enters.push_back({column, mebibytes(bytes)});
 }
 
-void Programme::due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor) {
+void MilpModel::due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor) {
   const int slot = slot_after(pass, moment);
   if (slot >= slots_.count()) return;
   const bool in_the_middle = slots_[slot].first <= moment;
@@ -135,17 +136,17 @@ void Programme::due(const Pass& pass, int moment, std::int64_t bytes, int column
   terms.push_back({column, factor * mebibytes(bytes)});
 }
 
-void Programme::add_buffer(const Pass& pass, std::size_t id) {
+void MilpModel::add_buffer(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const ChunkColumns& columns = columns_[pass.chunk];
   if (!life.counted || life.bytes == 0) return;
-  const int let_go = std::max(life.let_go, life.saved);
+  const int last_forward_use = std::max(life.last_forward_use, life.saved);
   const bool needed = life.first_need >= 0;
-  if (needed && let_go >= life.first_need) return;
+  if (needed && last_forward_use >= life.first_need) return;
   if (columns.offload[id] >= 0) add_offload(pass, id);
   const int recompute = columns.recompute[id];
-  if (recompute < 0 || let_go >= life.dropped) return;
-  change(pass, let_go, life.bytes, recompute, -1);
+  if (recompute < 0 || last_forward_use >= life.dropped) return;
+  change(pass, last_forward_use, life.bytes, recompute, -1);
   const int back = needed ? life.first_need : life.dropped;
   change(pass, back, life.bytes, recompute, 1);
   int before = -1;
@@ -157,10 +158,10 @@ void Programme::add_buffer(const Pass& pass, std::size_t id) {
   if (before >= 0) change(pass, back, life.bytes, before, -1);
 }
 
-void Programme::add_offload(const Pass& pass, std::size_t id) {
+void MilpModel::add_offload(const Pass& pass, std::size_t id) {
   const BufferLife& life = spaces_[pass.chunk].model.buffers[id];
   const int column = columns_[pass.chunk].offload[id];
-  enter(pass, life.saved, std::max(life.let_go, life.saved), life.bytes, column);
+  enter(pass, life.saved, std::max(life.last_forward_use, life.saved), life.bytes, column);
   events_[to_index(slot_after(pass, life.dropped))].freed.push_back(
       {column, mebibytes(life.bytes)});
   if (life.first_need < 0) {
@@ -177,19 +178,19 @@ void Programme::add_offload(const Pass& pass, std::size_t id) {
   if (before >= 0) due(pass, life.first_need, life.bytes, before, -1);
 }
 
-void Programme::add_anchor(const Pass& pass, std::size_t id) {
+void MilpModel::add_anchor(const Pass& pass, std::size_t id) {
   const ChunkSpace& space = spaces_[pass.chunk];
   const int hold = columns_[pass.chunk].hold[id];
   if (hold < 0) return;
   const CallWindow& readers = columns_[pass.chunk].readers[id];
   const std::int64_t bytes = space.model.value_bytes[id];
-  const int let_go = std::max(space.model.last_read[id], 0);
-  change(pass, let_go, bytes, hold, 1);
+  const int last_forward_use = std::max(space.model.last_read[id], 0);
+  change(pass, last_forward_use, bytes, hold, 1);
   change(pass, optimistic() ? readers.earliest : readers.released, bytes, hold, -1);
   const int offload = columns_[pass.chunk].offload_held[id];
   if (offload < 0) return;
   const int made = space.model.calls[to_index(space.chunk->values[id].call)].ends;
-  enter(pass, std::max(made, 0), let_go, bytes, offload);
+  enter(pass, std::max(made, 0), last_forward_use, bytes, offload);
   const int freed = optimistic() ? readers.earliest : readers.released;
   events_[to_index(slot_after(pass, freed))].freed.push_back({offload, mebibytes(bytes)});
   int before = -1;
@@ -200,7 +201,7 @@ void Programme::add_anchor(const Pass& pass, std::size_t id) {
   }
 }
 
-void Programme::add_replay(const Pass& pass, std::size_t call) {
+void MilpModel::add_replay(const Pass& pass, std::size_t call) {
   const int column = columns_[pass.chunk].replay[call];
   if (column < 0) return;
   const CallWindow& window = spaces_[pass.chunk].windows[call];
@@ -212,7 +213,7 @@ void Programme::add_replay(const Pass& pass, std::size_t call) {
   }
 }
 
-void Programme::add_slot(int slot, State& state) {
+void MilpModel::add_slot(int slot, State& state) {
   const SlotEvents& events = events_[to_index(slot)];
   const double cost = optimistic() ? 0 : kSecond / 1e3;
   const int out = linear_.add_column(0, slot > last_out_ ? 0 : kUnbounded, cost);
@@ -230,19 +231,19 @@ void Programme::add_slot(int slot, State& state) {
   add_host(slot, state, out, back);
 
   if (back >= 0) {
-    const int ahead = linear_.add_column(0, kUnbounded);
-    terms = {{ahead, 1}, {back, -1}};
-    if (state.ahead >= 0) terms.push_back({state.ahead, -1});
+    const int prefetched = linear_.add_column(0, kUnbounded);
+    terms = {{prefetched, 1}, {back, -1}};
+    if (state.prefetched >= 0) terms.push_back({state.prefetched, -1});
     for (const auto& term : events.due_at_end) terms.push_back(term);
     for (const auto& term : events_[to_index(slot) + 1].due_at_start) terms.push_back(term);
     linear_.add_row(0, 0, terms);
-    state.ahead = ahead;
+    state.prefetched = prefetched;
   }
   add_memory(slot, state, out, back);
 }
 
 /// What comes back must have left. Its place on the host is free once it was dropped, not earlier.
-void Programme::add_host(int slot, State& state, int out, int back) {
+void MilpModel::add_host(int slot, State& state, int out, int back) {
   const int away = linear_.add_column(0, kUnbounded);
   Terms terms = {{away, 1}, {out, -1}};
   if (back >= 0) terms.push_back({back, 1});
@@ -262,7 +263,7 @@ void Programme::add_host(int slot, State& state, int out, int back) {
 /// Of the time of a copy compute loses slows / (1 + slows), and of that of two at once the same of
 /// their sum: at least so much of each, even if the device stands still for a part of it, which
 /// takes longer.
-Programme::Terms Programme::slowing(int out, int back) const {
+MilpModel::Terms MilpModel::slowing(int out, int back) const {
   const double slows_out = link_.slows_out.value_or(0);
   const double slows_back = link_.slows_back.value_or(0);
   const double times = 1 + slows_out + slows_back;
@@ -274,7 +275,7 @@ Programme::Terms Programme::slowing(int out, int back) const {
   return terms;
 }
 
-void Programme::add_time(int slot, State& state, int out, int back) {
+void MilpModel::add_time(int slot, State& state, int out, int back) {
   const SlotEvents& events = events_[to_index(slot)];
   const double compute = to_ms(slots_[slot].ns);
   const double second = optimistic() ? 0 : kSecond;
@@ -298,7 +299,7 @@ void Programme::add_time(int slot, State& state, int out, int back) {
   linear_.add_row(compute, kUnbounded, terms);
 }
 
-void Programme::add_link(int slot, int out, int back) {
+void MilpModel::add_link(int slot, int out, int back) {
   const int duration = durations_[to_index(slot)];
   Terms outward = {{out, 1}, {duration, -rate(link_.out)}};
   if (back >= 0) {
@@ -313,7 +314,7 @@ void Programme::add_link(int slot, int out, int back) {
   linear_.add_row(-kUnbounded, 0, outward);
 }
 
-void Programme::add_memory(int slot, State& state, int out, int back) {
+void MilpModel::add_memory(int slot, State& state, int out, int back) {
   const Slot& here = slots_[slot];
   const std::vector<Change>& changes = events_[to_index(slot)].memory;
   const double reserve = options_.reserve.empty() ? 0 : mebibytes(options_.reserve[to_index(slot)]);
@@ -338,7 +339,7 @@ void Programme::add_memory(int slot, State& state, int out, int back) {
   }
 }
 
-Choice Programme::choice(const std::vector<double>& solution) const {
+Choice MilpModel::choice(const std::vector<double>& solution) const {
   const auto chosen = [&solution](int column) {
     return column >= 0 && solution[to_index(column)] > 0.5;
   };
@@ -353,9 +354,10 @@ Choice Programme::choice(const std::vector<double>& solution) const {
     for (std::size_t id = 0; id < columns.hold.size(); ++id) {
       const int call = spaces_[chunk].chunk->values[id].call;
       if (chosen(columns.hold[id])) {
-        chosen_here.values[id] = chosen(columns.offload_held[id]) ? Wish::kOffload : Wish::kKeep;
+        chosen_here.values[id] =
+            chosen(columns.offload_held[id]) ? Request::kOffload : Request::kKeep;
       } else if (call >= 0 && chosen(columns.replay[to_index(call)])) {
-        chosen_here.values[id] = Wish::kReplay;
+        chosen_here.values[id] = Request::kReplay;
       }
     }
     choice.push_back(std::move(chosen_here));
@@ -363,11 +365,11 @@ Choice Programme::choice(const std::vector<double>& solution) const {
   return choice;
 }
 
-std::int64_t Programme::nanoseconds(double objective) const {
+std::int64_t MilpModel::nanoseconds(double objective) const {
   return static_cast<std::int64_t>(std::floor(objective * kMillisecond));
 }
 
-std::int64_t Programme::bytes(double objective) const {
+std::int64_t MilpModel::bytes(double objective) const {
   return static_cast<std::int64_t>(std::floor(objective * kMebibyte));
 }
 

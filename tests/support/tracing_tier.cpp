@@ -1,8 +1,8 @@
-#include "spillway/memory/tracing_tier.hpp"
+#include "support/tracing_tier.hpp"
 
 #include <utility>
 
-namespace spillway {
+namespace spillway::testing {
 
 TracingTier::TracingTier(Tier& inner, Observer observer)
     : inner_(&inner), observer_(std::move(observer)) {}
@@ -24,4 +24,4 @@ void TracingTier::put(Block block) noexcept {
   observer_(event);
 }
 
-}  // namespace spillway
+}  // namespace spillway::testing

@@ -15,9 +15,10 @@ constexpr const char* kUnequal = "it is not equal on all ranks of the shard grou
 
 /// Which of the digests are not the same on all ranks; `words` has those of one rank behind those
 /// of another.
-std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>>& digests,
-                             const std::vector<std::uint64_t>& words) {
-  std::set<Proof::Key> found;
+std::set<Verification::Key> unequal(
+    const std::vector<std::pair<Verification::Key, at::Tensor>>& digests,
+    const std::vector<std::uint64_t>& words) {
+  std::set<Verification::Key> found;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t which = i % digests.size();
     if (words[i] != words[which]) found.insert(digests[which].first);
@@ -27,7 +28,7 @@ std::set<Proof::Key> unequal(const std::vector<std::pair<Proof::Key, at::Tensor>
 
 }  // namespace
 
-std::optional<std::set<Proof::Key>> SessionCore::compare_digests() {
+std::optional<std::set<Verification::Key>> SessionCore::compare_digests() {
   const CallRecorder::Pause pause;
   const auto& digests = sharding_.digests;
   std::uint64_t which = 0;
@@ -41,7 +42,7 @@ std::optional<std::set<Proof::Key>> SessionCore::compare_digests() {
     count_fallback("it could not be proved what may be sharded: the ranks saved other buffers");
     return std::nullopt;
   }
-  if (digests.empty()) return std::set<Proof::Key>();
+  if (digests.empty()) return std::set<Verification::Key>();
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> numbers;
   for (const auto& [key, digest] : digests) numbers.push_back(digest);
@@ -52,7 +53,7 @@ std::optional<std::set<Proof::Key>> SessionCore::compare_digests() {
 }
 
 void SessionCore::finish_comparison() {
-  const std::optional<std::set<Proof::Key>> refused = compare_digests();
+  const std::optional<std::set<Verification::Key>> refused = compare_digests();
   if (!refused) return;
   sharding_.equal.clear();
   for (const auto& [key, digest] : sharding_.digests) {
@@ -60,11 +61,11 @@ void SessionCore::finish_comparison() {
   }
 }
 
-void SessionCore::finish_shard_proof() {
-  const std::optional<std::set<Proof::Key>> found = compare_digests();
+void SessionCore::finish_shard_verification() {
+  const std::optional<std::set<Verification::Key>> found = compare_digests();
   if (!found) return;
-  sharding_.proved = true;
-  const std::set<Proof::Key>& refused = *found;
+  sharding_.verified = true;
+  const std::set<Verification::Key>& refused = *found;
   if (refused.empty()) return;
   auto plan = std::make_shared<Plan>(*plan_);
   const auto refuse = [&](Action& action, std::string& reason, const std::string& name) {

@@ -36,7 +36,6 @@ struct ChunkColumns {
 ///  - what it reads is wanted when it is repeated, at the latest.
 /// `slot_of_moment`: moments of the same slot need not be told apart.
 [[nodiscard]] ChunkColumns add_columns(const ChunkSpace& space,
-                                       const std::vector<int>& slot_of_moment,
-                                       LinearProgramme& linear);
+                                       const std::vector<int>& slot_of_moment, LinearModel& linear);
 
 }  // namespace spillway

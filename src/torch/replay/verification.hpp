@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-class Proof {
+class Verification {
  public:
   /// Identifies a buffer over all passes of a step.
   struct Key {
@@ -35,7 +35,7 @@ class Proof {
 
   /// Compares two tensors of one shape, bit for bit.
   /// `made_from`: other buffers that were made again on the way, by other calls.
-  void compare(const Key& key, const at::Tensor& original, const at::Tensor& remade,
+  void compare(const Key& key, const at::Tensor& original, const at::Tensor& recomputed,
                std::set<Key> made_from);
 
   /// It could not be made again at all.

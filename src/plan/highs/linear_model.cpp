@@ -4,7 +4,7 @@
 
 namespace spillway {
 
-int LinearProgramme::add_column(double lower, double upper, double cost) {
+int LinearModel::add_column(double lower, double upper, double cost) {
   costs_.push_back(cost);
   lower_.push_back(lower);
   upper_.push_back(upper);
@@ -12,13 +12,13 @@ int LinearProgramme::add_column(double lower, double upper, double cost) {
   return columns() - 1;
 }
 
-int LinearProgramme::add_binary(double cost) {
+int LinearModel::add_binary(double cost) {
   const int column = add_column(0, 1, cost);
   integer_.back() = 1;
   return column;
 }
 
-int LinearProgramme::add_row(double lower, double upper, const std::vector<Term>& terms) {
+int LinearModel::add_row(double lower, double upper, const std::vector<Term>& terms) {
   std::vector<Term> sorted = terms;
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Term& a, const Term& b) { return a.column < b.column; });
@@ -36,12 +36,12 @@ int LinearProgramme::add_row(double lower, double upper, const std::vector<Term>
   return rows() - 1;
 }
 
-void LinearProgramme::set_bounds(int column, double lower, double upper) {
+void LinearModel::set_bounds(int column, double lower, double upper) {
   lower_[static_cast<std::size_t>(column)] = lower;
   upper_[static_cast<std::size_t>(column)] = upper;
 }
 
-void LinearProgramme::set_row_bounds(int row, double lower, double upper) {
+void LinearModel::set_row_bounds(int row, double lower, double upper) {
   row_lower_[static_cast<std::size_t>(row)] = lower;
   row_upper_[static_cast<std::size_t>(row)] = upper;
 }

@@ -1,10 +1,10 @@
-#include "spillway/torch/aside.hpp"
+#include "spillway/torch/untimed_wait.hpp"
 
 #include "torch/execute/session_core.hpp"
 
 namespace spillway {
 
-void aside(const std::function<void()>& wait) {
+void untimed_wait(const std::function<void()>& wait) {
   if (auto* const session = dynamic_cast<SessionCore*>(current_interceptor())) {
     session->stand_aside(wait);
   } else {

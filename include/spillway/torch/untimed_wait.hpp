@@ -9,6 +9,6 @@ namespace spillway {
 /// A session within whose step this thread is does not take the time for computing when it records
 /// or times the step. Without one it just runs. What `wait` allocates counts as always.
 /// Errors: what `wait` throws.
-void aside(const std::function<void()>& wait);
+void untimed_wait(const std::function<void()>& wait);
 
 }  // namespace spillway

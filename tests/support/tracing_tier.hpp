@@ -7,7 +7,7 @@
 
 #include "spillway/memory/tier.hpp"
 
-namespace spillway {
+namespace spillway::testing {
 
 struct TierEvent {
   enum class Kind { kAllocate, kNoRoom, kFree };
@@ -39,4 +39,4 @@ class TracingTier final : public Tier {
   std::uint64_t next_ = 0;
 };
 
-}  // namespace spillway
+}  // namespace spillway::testing

@@ -10,10 +10,10 @@
 namespace spillway {
 namespace {
 
+using testing::baseline_step;
 using testing::difference;
 using testing::difference_of;
 using ::testing::HasSubstr;
-using testing::plain_step;
 using testing::recompute_everything;
 using testing::TinyModel;
 using testing::with_rules;
@@ -26,7 +26,7 @@ at::Tensor call_operator(const char* name, const at::Tensor& x) {
       .call(x.detach());
 }
 
-TEST(Proof, CatchesAKernelThatTheDispatcherDoesNotSee) {
+TEST(Verification, CatchesAKernelThatTheDispatcherDoesNotSee) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -41,7 +41,7 @@ TEST(Proof, CatchesAKernelThatTheDispatcherDoesNotSee) {
   EXPECT_THAT(session.report().to_text(), HasSubstr("other bits"));
 }
 
-TEST(Proof, DemotesOnlyTheBufferWhoseFaultItIs) {
+TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -56,7 +56,7 @@ TEST(Proof, DemotesOnlyTheBufferWhoseFaultItIs) {
   EXPECT_GT(session.report().repeated_calls, 0U);
 }
 
-TEST(Proof, KeepsWhatIsWrittenBehindAutogradsBack) {
+TEST(Verification, KeepsWhatIsWrittenBehindAutogradsBack) {
   for (const char* const action : {"recompute", "offload"}) {
     Session session(with_rules(std::string("[[rule]]\naction = \"") + action + "\"\n"));
     EXPECT_EQ(difference_of(
@@ -71,7 +71,7 @@ TEST(Proof, KeepsWhatIsWrittenBehindAutogradsBack) {
   }
 }
 
-TEST(Proof, DemotesAnOperatorThatFailsWhenItIsRepeated) {
+TEST(Verification, DemotesAnOperatorThatFailsWhenItIsRepeated) {
   static const auto registration = c10::RegisterOperators().op(
       "spillway_test::forward_only(Tensor x) -> Tensor", [](const at::Tensor& x) {
         TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1, "for forward only");
@@ -93,7 +93,7 @@ TEST(Proof, DemotesAnOperatorThatFailsWhenItIsRepeated) {
   EXPECT_GT(report.repeated_calls, 0U) << report;  // What was made of it is recomputed.
 }
 
-TEST(Proof, DemotesAllResultsOfAnUnsteadyOperator) {
+TEST(Verification, DemotesAllResultsOfAnUnsteadyOperator) {
   static int calls = 0;
   static const auto registration =
       c10::RegisterOperators().op("spillway_test::unsteady_pair(Tensor x) -> (Tensor, Tensor)",
@@ -119,7 +119,7 @@ TEST(Proof, DemotesAllResultsOfAnUnsteadyOperator) {
   EXPECT_EQ(session.report().repeated_calls, 0U) << session.report();
 }
 
-TEST(Proof, IsRepeatedEverySoManySteps) {
+TEST(Verification, IsRepeatedEverySoManySteps) {
   // The kernel that the dispatcher does not see comes late; only a later proof can find it.
   const auto demoted_with = [](int verify_every, int& different) {
     SessionOptions options = recompute_everything();

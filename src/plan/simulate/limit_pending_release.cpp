@@ -29,8 +29,8 @@ Bytes offloaded_of_a_layer(const Profile& profile, const Plan& plan) {
 
 }  // namespace
 
-void Simulator::limit_lingering(Plan& plan) const {
-  plan.most_leaving = plan.most_ahead = std::nullopt;
+void Simulator::limit_pending_release(Plan& plan) const {
+  plan.max_pending_release = plan.max_prefetch = std::nullopt;
   const Bytes layer = offloaded_of_a_layer(profile_, plan);
   if (layer == Bytes(0)) return;
   const Simulation free = run(plan);
@@ -41,21 +41,21 @@ void Simulator::limit_lingering(Plan& plan) const {
   };
   for (const unsigned percent : kPercent) {
     const Bytes limit(layer.count() / 100 * percent);
-    plan.most_leaving = plan.most_ahead = limit;
+    plan.max_pending_release = plan.max_prefetch = limit;
     if (costs_nothing()) return;
     // Mostly one of the two is what time is missed by.
-    plan.most_ahead = std::nullopt;
+    plan.max_prefetch = std::nullopt;
     if (costs_nothing()) {
       for (const unsigned more : kPercent) {
         if (more <= percent) continue;
-        plan.most_ahead = Bytes(layer.count() / 100 * more);
+        plan.max_prefetch = Bytes(layer.count() / 100 * more);
         if (costs_nothing()) return;
       }
-      plan.most_ahead = std::nullopt;
+      plan.max_prefetch = std::nullopt;
       return;
     }
   }
-  plan.most_leaving = plan.most_ahead = std::nullopt;
+  plan.max_pending_release = plan.max_prefetch = std::nullopt;
 }
 
 }  // namespace spillway

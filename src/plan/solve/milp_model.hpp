@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "plan/highs/highs.hpp"
+#include "plan/solve/milp_columns.hpp"
+#include "plan/solve/milp_slots.hpp"
 #include "plan/solve/planner_space.hpp"
-#include "plan/solve/programme_columns.hpp"
-#include "plan/solve/programme_slots.hpp"
 #include "spillway/plan/schedule.hpp"
 
 namespace spillway {
@@ -23,7 +23,7 @@ enum class Stance {
   kCautious,
 };
 
-struct ProgrammeOptions {
+struct MilpOptions {
   Stance stance = Stance::kCautious;
   /// The most device memory. Without: as little as possible, and only then time counts.
   std::optional<std::int64_t> budget;
@@ -33,13 +33,13 @@ struct ProgrammeOptions {
   std::vector<std::int64_t> reserve = {};  ///< By slot: bytes to leave free; may be empty.
 };
 
-class Programme {
+class MilpModel {
  public:
   /// Keeps references to `spaces` and `slots`.
-  Programme(const std::vector<ChunkSpace>& spaces, const Slots& slots, const PassSchedule& schedule,
-            const LinkSpeed& link, const ProgrammeOptions& options);
+  MilpModel(const std::vector<ChunkSpace>& spaces, const Slots& slots, const PassSchedule& schedule,
+            const LinkSpeed& link, const MilpOptions& options);
 
-  [[nodiscard]] LinearProgramme& linear() { return linear_; }
+  [[nodiscard]] LinearModel& linear() { return linear_; }
   /// What a solution decides.
   [[nodiscard]] Choice choice(const std::vector<double>& solution) const;
   /// What the objective says, as time or, without a budget, as bytes.
@@ -47,12 +47,12 @@ class Programme {
   [[nodiscard]] std::int64_t bytes(double objective) const;
 
  private:
-  using Terms = std::vector<LinearProgramme::Term>;
+  using Terms = std::vector<LinearModel::Term>;
 
   /// More or less than if everything were kept, from a moment on.
   struct Change {
     int moment = 0;  // Of the pass that the slot is of.
-    LinearProgramme::Term term;
+    LinearModel::Term term;
   };
 
   /// What happens in a slot beside the flows of its own columns.
@@ -75,12 +75,12 @@ class Programme {
 
   /// The columns of the slot before.
   struct State {
-    int pool = -1;    // Bytes that may be copied out,
-    int away = -1;    // that were copied out and not back,
-    int ahead = -1;   // that came back and are not due.
-    int memory = -1;  // On the device, above what would be there if everything were kept,
-    int host = -1;    // and on the host, where that is limited.
-    int early = -1;   // Milliseconds of replays ahead of their time.
+    int pool = -1;        // Bytes that may be copied out,
+    int away = -1;        // that were copied out and not back,
+    int prefetched = -1;  // that came back and are not due.
+    int memory = -1;      // On the device, above what would be there if everything were kept,
+    int host = -1;        // and on the host, where that is limited.
+    int early = -1;       // Milliseconds of replays ahead of their time.
   };
 
   void find_passes(const PassSchedule& schedule);
@@ -98,14 +98,14 @@ class Programme {
   [[nodiscard]] int slot_after(const Pass& pass, int moment) const;
   [[nodiscard]] bool optimistic() const { return options_.stance == Stance::kOptimistic; }
   void change(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
-  void enter(const Pass& pass, int made, int let_go, std::int64_t bytes, int column);
+  void enter(const Pass& pass, int made, int last_forward_use, std::int64_t bytes, int column);
   void due(const Pass& pass, int moment, std::int64_t bytes, int column, double factor);
 
   const std::vector<ChunkSpace>& spaces_;
   const Slots& slots_;
   LinkSpeed link_;
-  ProgrammeOptions options_;
-  LinearProgramme linear_;
+  MilpOptions options_;
+  LinearModel linear_;
   int budget_ = -1;  // The column.
   std::vector<ChunkColumns> columns_;
   std::vector<Pass> passes_;

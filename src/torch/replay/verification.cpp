@@ -1,4 +1,4 @@
-#include "torch/replay/proof.hpp"
+#include "torch/replay/verification.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -28,10 +28,10 @@ at::Tensor as_bits(const at::Tensor& tensor) {
 
 /// Whether a bit differs, as a tensor of one element. Large tensors piece by piece: the mask of a
 /// whole one would be half as large as a tensor of half precision.
-at::Tensor differs(const at::Tensor& original, const at::Tensor& remade) {
+at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
   const at::Tensor a = as_bits(original);
-  const at::Tensor b = as_bits(remade);
+  const at::Tensor b = as_bits(recomputed);
   if (a.numel() <= kPiece || !a.is_contiguous() || !b.is_contiguous()) return at::ne(a, b).any();
   const at::Tensor all_of_a = a.view(-1);
   const at::Tensor all_of_b = b.view(-1);
@@ -45,13 +45,13 @@ at::Tensor differs(const at::Tensor& original, const at::Tensor& remade) {
 
 }  // namespace
 
-void Proof::compare(const Key& key, const at::Tensor& original, const at::Tensor& remade,
-                    std::set<Key> made_from) {
+void Verification::compare(const Key& key, const at::Tensor& original, const at::Tensor& recomputed,
+                           std::set<Key> made_from) {
   const at::NoGradGuard no_gradients;
-  comparisons_.push_back({key, differs(original, remade), std::move(made_from)});
+  comparisons_.push_back({key, differs(original, recomputed), std::move(made_from)});
 }
 
-std::set<Proof::Key> Proof::different(const std::vector<Comparison>& comparisons) {
+std::set<Verification::Key> Verification::different(const std::vector<Comparison>& comparisons) {
   std::set<Key> found;
   if (comparisons.empty()) return found;
   const at::NoGradGuard no_gradients;
@@ -64,7 +64,7 @@ std::set<Proof::Key> Proof::different(const std::vector<Comparison>& comparisons
   return found;
 }
 
-std::vector<Proof::Failure> Proof::read() {
+std::vector<Verification::Failure> Verification::read() {
   const std::vector<Comparison> comparisons = std::exchange(comparisons_, {});
   const std::map<Key, Refusal> refused = std::exchange(refused_, {});
   const std::set<Key> other_bits = different(comparisons);

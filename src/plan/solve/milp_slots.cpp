@@ -1,4 +1,4 @@
-#include "plan/solve/programme_slots.hpp"
+#include "plan/solve/milp_slots.hpp"
 
 #include <algorithm>
 
@@ -50,12 +50,12 @@ class Cutter {
     const BufferLife& life = space_.model.buffers[id];
     const bool stays = space_.buffers[id].count() == 1 && space_.buffers[id].keep;
     if (!life.counted || stays) return;
-    const int let_go = std::max(life.let_go, life.saved);
+    const int last_forward_use = std::max(life.last_forward_use, life.saved);
     const int need = life.first_need < 0 ? life.dropped : life.first_need;
-    if (let_go >= need) return;
-    if (let_go + 1 < pieces_) may_leave_[to_index(let_go + 1)] += life.bytes;
+    if (last_forward_use >= need) return;
+    if (last_forward_use + 1 < pieces_) may_leave_[to_index(last_forward_use + 1)] += life.bytes;
     if (need + 1 < pieces_) may_leave_[to_index(need + 1)] -= life.bytes;
-    weight_[to_index(let_go)] += life.bytes;
+    weight_[to_index(last_forward_use)] += life.bytes;
     if (life.first_need >= 0) weight_[to_index(life.first_need)] += life.bytes;
   }
 

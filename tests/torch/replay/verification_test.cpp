@@ -1,4 +1,4 @@
-#include "torch/replay/proof.hpp"
+#include "torch/replay/verification.hpp"
 
 #include <cmath>
 #include <limits>
@@ -11,18 +11,18 @@ namespace spillway {
 namespace {
 
 /// Whether a buffer that should be `original` and came back as `remade` fails.
-bool fails(const at::Tensor& original, const at::Tensor& remade) {
-  Proof proof;
-  proof.compare({0, 3}, original, remade, {});
+bool fails(const at::Tensor& original, const at::Tensor& recomputed) {
+  Verification proof;
+  proof.compare({0, 3}, original, recomputed, {});
   return !proof.read().empty();
 }
 
-TEST(Proof, TakesANanForEqualToItself) {
+TEST(Verification, TakesANanForEqualToItself) {
   const at::Tensor x = at::full({4}, std::nan(""));
   EXPECT_FALSE(fails(x, x.clone()));
 }
 
-TEST(Proof, TellsNansApartByTheirBits) {
+TEST(Verification, TellsNansApartByTheirBits) {
   const at::Tensor x = at::full({4}, std::nan(""));
   at::Tensor y = x.clone();
   y.view(at::kInt)[2].bitwise_xor_(1);
@@ -30,12 +30,12 @@ TEST(Proof, TellsNansApartByTheirBits) {
   EXPECT_TRUE(fails(x, y));
 }
 
-TEST(Proof, TellsZeroFromMinusZero) {
+TEST(Verification, TellsZeroFromMinusZero) {
   EXPECT_TRUE(fails(at::zeros({4}), -at::zeros({4})));
   EXPECT_FALSE(fails(-at::zeros({4}), -at::zeros({4})));
 }
 
-TEST(Proof, ComparesEveryType) {
+TEST(Verification, ComparesEveryType) {
   for (const at::ScalarType type :
        {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
         at::kFloat, at::kDouble, at::kComplexHalf, at::kComplexFloat, at::kComplexDouble,
@@ -51,7 +51,7 @@ TEST(Proof, ComparesEveryType) {
   }
 }
 
-TEST(Proof, ComparesEveryPieceOfALargeBuffer) {
+TEST(Verification, ComparesEveryPieceOfALargeBuffer) {
   constexpr std::int64_t kPiece = 1 << 24;  // Larger ones are compared in pieces of it.
   const at::Tensor x = at::zeros({3, kPiece - 5}, at::kShort);
   EXPECT_FALSE(fails(x, x.clone()));
@@ -62,7 +62,7 @@ TEST(Proof, ComparesEveryPieceOfALargeBuffer) {
   }
 }
 
-TEST(Proof, ComparesWindowsOnly) {
+TEST(Verification, ComparesWindowsOnly) {
   const at::Tensor x = at::arange(24.0).view({4, 6});
   at::Tensor y = x.clone();
   y[1][1] = 100;
@@ -72,25 +72,25 @@ TEST(Proof, ComparesWindowsOnly) {
   EXPECT_TRUE(fails(window(x), window(y)));
 }
 
-TEST(Proof, ComparesComplexWindows) {
+TEST(Verification, ComparesComplexWindows) {
   const at::Tensor x = at::arange(12.0).to(at::kComplexFloat).view({3, 4}).t();
   EXPECT_FALSE(fails(x, x.t().clone().t()));
 }
 
-TEST(Proof, ComparesASingleNumber) {
+TEST(Verification, ComparesASingleNumber) {
   EXPECT_FALSE(fails(at::scalar_tensor(2.0), at::scalar_tensor(2.0)));
   EXPECT_TRUE(fails(at::scalar_tensor(2.0), at::scalar_tensor(3.0)));
 }
 
-TEST(Proof, SaysWhoseFaultItIs) {
-  Proof proof;
+TEST(Verification, SaysWhoseFaultItIs) {
+  Verification proof;
   const at::Tensor good = at::ones({4});
   const at::Tensor bad = at::zeros({4});
   proof.compare({0, 1}, good, bad, {});
   proof.compare({0, 2}, good, bad, {{0, 1}, {0, 2}});  // A buffer may be among what it is made of.
   proof.compare({0, 3}, good, bad, {{0, 4}});
   proof.compare({0, 4}, good, good, {{0, 1}});
-  const std::vector<Proof::Failure> failures = proof.read();
+  const std::vector<Verification::Failure> failures = proof.read();
   ASSERT_EQ(failures.size(), 3U);
   EXPECT_EQ(failures[0].key.buffer, 1);
   EXPECT_TRUE(failures[0].own);
@@ -101,20 +101,20 @@ TEST(Proof, SaysWhoseFaultItIs) {
   EXPECT_TRUE(failures[2].own);
 }
 
-TEST(Proof, FailsABufferThatWasRightInOneMicroBatchAndWrongInAnother) {
-  Proof proof;
+TEST(Verification, FailsABufferThatWasRightInOneMicroBatchAndWrongInAnother) {
+  Verification proof;
   proof.compare({0, 1}, at::ones({4}), at::ones({4}), {});
   proof.compare({0, 1}, at::ones({4}), at::zeros({4}), {});
   proof.compare({0, 1}, at::ones({4}), at::ones({4}), {});
   EXPECT_EQ(proof.read().size(), 1U);
 }
 
-TEST(Proof, NamesWhatCouldNotBeMadeAgain) {
-  Proof proof;
+TEST(Verification, NamesWhatCouldNotBeMadeAgain) {
+  Verification proof;
   proof.refuse({1, 5}, "a collective (c10d::allreduce_)");
-  const std::vector<Proof::Failure> failures = proof.read();
+  const std::vector<Verification::Failure> failures = proof.read();
   ASSERT_EQ(failures.size(), 1U);
-  EXPECT_EQ(failures[0].key, (Proof::Key{1, 5}));
+  EXPECT_EQ(failures[0].key, (Verification::Key{1, 5}));
   EXPECT_EQ(failures[0].reason, "not recomputable: a collective (c10d::allreduce_)");
   EXPECT_TRUE(proof.read().empty());
 }
