@@ -18,7 +18,7 @@ target_compile_options(spillway_warnings INTERFACE
   $<$<BOOL:${SPILLWAY_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # Wrong on `"text" + std::string` with optimisation: gcc.gnu.org/bugzilla/show_bug.cgi?id=105651.
-  target_compile_options(spillway_warnings INTERFACE -Wno-restrict)
+  target_compile_options(spillway_warnings INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 
 if(SPILLWAY_SANITIZE)
@@ -34,9 +34,13 @@ if(SPILLWAY_UNITY)
   target_compile_options(spillway_warnings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 
+# One cache for all build folders: neither the folder nor the path to it is part of what the cache looks for. So the
+# Python package takes what the release build compiled.
 find_program(SPILLWAY_CCACHE ccache)
 if(SPILLWAY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${SPILLWAY_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    CCACHE_NOHASHDIR=1 "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "CCACHE_SLOPPINESS=pch_defines,time_macros"
+    "${SPILLWAY_CCACHE}")
 endif()
 
 foreach(linker IN ITEMS mold lld)

@@ -10,9 +10,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
   exit 2
 }
 
-# The Python package compiles the same files in another folder; the compiler cache may serve both.
-export CCACHE_NOHASHDIR=1
-
 # Some virtual machines say that they have AMX and do not run it: a product in bfloat16 ends with an illegal instruction.
 multiplies() {
   ("${SPILLWAY_VENV:-.venv}/bin/python" -c 'import torch; x = torch.ones(256, 256, dtype=torch.bfloat16); x @ x') \

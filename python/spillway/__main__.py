@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from . import _build_info, _native
+from . import _build_info
 from .errors import Error, PlanInfeasible
-from .launch import train
+from .launch import has_trainer, require_trainer, train
 
 USAGE_ERROR = 2
 INFEASIBLE = 3
@@ -78,9 +78,11 @@ def _checked(accepts: str) -> Callable[[str], str]:
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:
-    command.add_argument("config", nargs="?", default="", metavar="FILE", help=_native.config_help)
+    from . import _trainer
+
+    command.add_argument("config", nargs="?", default="", metavar="FILE", help=_trainer.config_help)
     command.add_argument(
-        "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help=_native.set_help
+        "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help=_trainer.set_help
     )
 
 
@@ -98,10 +100,12 @@ class _Given(argparse.Action):
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
+    from . import _trainer
+
     _add_config(command)
     command.set_defaults(given=[])
-    short_forms = command.add_argument_group(_native.short_forms)
-    for option in _native.train_options():
+    short_forms = command.add_argument_group(_trainer.short_forms)
+    for option in _trainer.train_options():
         place = short_forms if option.keys else command
         text = option.help.replace("%", "%%")
         if option.accepts == "nothing":
@@ -124,6 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         "python -m spillway", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=layout, allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    if not has_trainer():
+        return parser
     _add_train(
         commands.add_parser(
             "train",
@@ -143,7 +149,9 @@ def _run_train(parser: argparse.ArgumentParser, words: argparse.Namespace) -> in
     names = [name for name, _ in words.given]
     if "--baseline" in names and "--compare" in names:
         parser.error("--baseline excludes --compare")
-    options = _native.TrainOptions(words.config, words.overrides)
+    from . import _trainer
+
+    options = _trainer.TrainOptions(words.config, words.overrides)
     for name, value in words.given:
         options.set(name, value)
     return train(options)
@@ -151,13 +159,18 @@ def _run_train(parser: argparse.ArgumentParser, words: argparse.Namespace) -> in
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code; what went wrong is said on standard error."""
-    parser = _parser()
-    words = parser.parse_args(arguments)
     try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if given[:1] in (["train"], ["config"]):
+            require_trainer()
+        parser = _parser()
+        words = parser.parse_args(given)
         if words.command == "train":
             return _run_train(parser, words)
         if words.command == "config":
-            print(_native.config_text(words.config, words.overrides), end="")
+            from . import _trainer
+
+            print(_trainer.config_text(words.config, words.overrides), end="")
         else:
             print("\n".join(lines()))
     except Error as error:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.distributed as dist
 
-from . import _native
-from .errors import Error
+from .errors import Error, InvalidArgument
+
+if TYPE_CHECKING:
+    from . import _trainer
 
 _FAILED = "spillway/failed"
 # The other ranks of a job that one has ended wait so long for what that one says of it.
 _WAIT = timedelta(seconds=5)
 
 
-def train(options: _native.TrainOptions) -> int:
+def has_trainer() -> bool:
+    return importlib.util.find_spec(f"{__package__}._trainer") is not None
+
+
+def require_trainer() -> None:
+    """InvalidArgument if the package was built without the trainer."""
+    if has_trainer():
+        return
+    raise InvalidArgument(
+        "[train] this installation has sessions only, not the trainer; install the package again with "
+        "--config-settings=cmake.define.SPILLWAY_PYTHON_TRAINER=ON"
+    )
+
+
+def train(options: _trainer.TrainOptions) -> int:
     """Trains, and gives the exit code. Raises the classes of spillway.errors if this is the only rank."""
+    from . import _trainer
+
     with _signals_reach_the_trainer():
         if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-            return _native.Trainer(options).run_alone()
+            return _trainer.Trainer(options).run_alone()
         return _Rank().train(options)
 
 
@@ -46,9 +65,11 @@ class _Rank:
     def __init__(self) -> None:
         self._store, self._rank, self._size = next(dist.rendezvous("env://"))
 
-    def train(self, options: _native.TrainOptions) -> int:
+    def train(self, options: _trainer.TrainOptions) -> int:
+        from . import _trainer
+
         try:
-            trainer = _native.Trainer(options)
+            trainer = _trainer.Trainer(options)
             self._backend = trainer.backend(self._size)
             self._timeout = timedelta(seconds=trainer.timeout)
             dist.init_process_group(

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include "errors.hpp"
+#include "binding.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/groups/shard_group.hpp"
@@ -24,25 +23,14 @@
 #include "spillway/schedule/schedule.hpp"
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
-#include "torch/record/session_mutex.hpp"
-#include "train.hpp"
 
 namespace py = pybind11;
 
 namespace spillway::python {
 namespace {
 
-// Whoever waits for a session must not keep the interpreter: the thread it waits for may want it.
+// What may wait for a session gives up the interpreter first.
 using NoGil = py::call_guard<py::gil_scoped_release>;
-
-void wait_without_gil(std::mutex& mutex) {
-  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
-    mutex.lock();
-    return;
-  }
-  const py::gil_scoped_release released;
-  mutex.lock();
-}
 
 /// A step that Python ends explicitly; nothing happens after that.
 class PythonStep {
@@ -267,14 +255,12 @@ void bind_scopes(py::module_& module) {
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
-  module.doc() = "The compiled half of Spillway; use the package spillway.";
-  translate_errors();
-  SessionMutex::set_wait(&wait_without_gil);
+  module.doc() = "Sessions, compiled; use the package spillway.";
+  prepare_module();
   bind_values(module);
   bind_options(module);
   bind_session(module);
   bind_scopes(module);
-  bind_train(module);
 }
 
 }  // namespace spillway::python

@@ -7,7 +7,9 @@ import ctypes
 import subprocess
 import sys
 
-from spillway import _native
+import pytest
+
+from spillway import _native, _trainer
 
 # A destructor that the module has in it.
 OWN_SYMBOL = "_ZN8spillway7SessionD1Ev"
@@ -30,10 +32,11 @@ assert not hasattr(ctypes.CDLL(spillway._native.__file__), "Highs_create"), "HiG
 """
 
 
-def test_the_module_offers_nothing_but_its_init_function() -> None:
-    module = ctypes.CDLL(_native.__file__)
-    assert hasattr(module, "PyInit__native")
-    assert not hasattr(module, OWN_SYMBOL)
+@pytest.mark.parametrize("module", [_native, _trainer])
+def test_a_module_offers_nothing_but_its_init_function(module) -> None:
+    library = ctypes.CDLL(module.__file__)
+    assert hasattr(library, "PyInit_" + module.__name__.rpartition(".")[2])
+    assert not hasattr(library, OWN_SYMBOL)
 
 
 def test_highs_is_loaded_by_itself_when_a_plan_is_made() -> None:

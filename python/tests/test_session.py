@@ -21,7 +21,7 @@ import torch
 from conftest import OFFLOAD, Transformer, baseline_step, session_for, tokens, train
 
 import spillway
-from spillway import _build_info, _compatible, _native
+from spillway import _build_info, _compatible, _native, _trainer
 
 
 def test_every_error_has_its_class():
@@ -378,8 +378,10 @@ def test_a_package_built_for_another_torch_is_refused_when_imported(tmp_path):
     assert f"but the torch here is {version}, " in last and "pip install --no-build-isolation" in last
 
 
-def test_the_stubs_name_all_that_the_compiled_half_has():
-    tree = ast.parse((Path(spillway.__file__).parent / "_native.pyi").read_text())
+@pytest.mark.parametrize("module", [_native, _trainer])
+def test_the_stubs_name_all_that_the_compiled_half_has(module):
+    stub = f"{module.__name__.rpartition('.')[2]}.pyi"
+    tree = ast.parse((Path(spillway.__file__).parent / stub).read_text())
 
     def names(body: list[ast.stmt]) -> set[str]:
         values = {ast.unparse(each.target) for each in body if isinstance(each, ast.AnnAssign)}
@@ -388,7 +390,7 @@ def test_the_stubs_name_all_that_the_compiled_half_has():
     def public(value: object) -> set[str]:
         return {name for name in dir(value) if not name.startswith("_")}
 
-    assert names(tree.body) == public(_native)
+    assert names(tree.body) == public(module)
     for each in tree.body:
         if isinstance(each, ast.ClassDef):
-            assert names(each.body) - {"__init__"} == public(getattr(_native, each.name)), each.name
+            assert names(each.body) - {"__init__"} == public(getattr(module, each.name)), each.name

@@ -1,4 +1,5 @@
-#include "train.hpp"
+// spillway._trainer: the trainer, for `python -m spillway train`.
+#include "binding.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -113,7 +114,9 @@ class Trainer {
 
 }  // namespace
 
-void bind_train(py::module_& module) {
+PYBIND11_MODULE(_trainer, module) {
+  module.doc() = "The trainer, compiled; use `python -m spillway train`.";
+  prepare_module();
   py::class_<CommandOption>(module, "CommandOption")
       .def_readonly("name", &CommandOption::name)
       .def_readonly("value", &CommandOption::value)

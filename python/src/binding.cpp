@@ -1,6 +1,9 @@
-#include "errors.hpp"
+#include "binding.hpp"
+
+#include <mutex>
 
 #include "spillway/core/error.hpp"
+#include "torch/record/session_mutex.hpp"
 
 namespace spillway::python {
 namespace {
@@ -32,8 +35,21 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
+/// The thread that holds a session's mutex may want the interpreter, so who waits gives it up.
+void wait_without_gil(std::mutex& mutex) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    mutex.lock();
+    return;
+  }
+  const pybind11::gil_scoped_release released;
+  mutex.lock();
+}
+
 }  // namespace
 
-void translate_errors() { pybind11::register_local_exception_translator(&translate); }
+void prepare_module() {
+  pybind11::register_local_exception_translator(&translate);
+  SessionMutex::set_wait(&wait_without_gil);
+}
 
 }  // namespace spillway::python
