@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/profile/timeline.hpp"
 #include "plan/support/graph_builder.hpp"
 #include "plan/support/plan_queries.hpp"
 #include "plan/support/random_step.hpp"
@@ -264,10 +265,10 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
   plan.limits.prefetch_window = Bytes(2 * kSize);
   bool prefetched = false;
   for (const SimulatedTransfer& transfer : simulate(profile, plan, options).transfers) {
-    ahead = ahead || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
-                      transfer.reloaded_in.micro_batch == 0);
+    prefetched = prefetched || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
+                                transfer.reloaded_in.micro_batch == 0);
   }
-  EXPECT_TRUE(ahead);
+  EXPECT_TRUE(prefetched);
 }
 
 TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
