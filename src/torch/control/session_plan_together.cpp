@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "spillway/core/error.hpp"
-#include "torch/device/error_text.hpp"
+#include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
 
 namespace spillway {

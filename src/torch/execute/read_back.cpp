@@ -4,8 +4,8 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/torch/untimed_wait.hpp"
+#include "torch/device/written_by_kernel.hpp"
 #include "torch/hooks/call_recorder.hpp"
-#include "torch/hooks/written_by_kernel.hpp"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "torch/replay/chain_program.hpp"
+#include "torch/device/chain_program.hpp"
 
 #include <sstream>
 

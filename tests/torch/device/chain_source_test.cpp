@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "torch/replay/chain_runner_cuda.hpp"
+#include "torch/device/chain_runner_cuda.hpp"
 
 namespace spillway {
 namespace {

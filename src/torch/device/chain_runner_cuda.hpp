@@ -7,7 +7,7 @@
 
 #include <c10/core/Device.h>
 
-#include "torch/replay/chain.hpp"
+#include "torch/device/chain_runner.hpp"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "torch/replay/chain_runner_cuda.hpp"
+#include "torch/device/chain_runner_cuda.hpp"
 
 #include <algorithm>
 #include <array>
