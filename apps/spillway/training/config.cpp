@@ -1,4 +1,4 @@
-#include "config.hpp"
+#include "training/config.hpp"
 
 #include <iostream>
 #include <memory>

@@ -1,13 +1,13 @@
-#include "doctor.hpp"
+#include "doctor/doctor.hpp"
 
 #include <iostream>
 #include <memory>
 #include <string>
 
 #include "devices/devices.hpp"
-#include "doctor_report.hpp"
-#include "machine_checks.hpp"
-#include "speed_checks.hpp"
+#include "doctor/doctor_report.hpp"
+#include "doctor/machine_checks.hpp"
+#include "doctor/speed_checks.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/host_device.hpp"
 

@@ -1,4 +1,4 @@
-#include "doctor_report.hpp"
+#include "doctor/doctor_report.hpp"
 
 #include <sstream>
 

@@ -1,6 +1,6 @@
 #include "train/run/train_run.hpp"
 #include "train/run/train_setup.hpp"
-#include "training.hpp"
+#include "training/training.hpp"
 
 namespace spillway::app {
 

@@ -1,10 +1,10 @@
-#include "plan.hpp"
+#include "planning/plan.hpp"
 
 #include <iostream>
 #include <memory>
 #include <string>
 
-#include "plan_budget.hpp"
+#include "planning/plan_budget.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/plan.hpp"

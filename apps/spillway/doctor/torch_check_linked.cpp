@@ -1,5 +1,5 @@
+#include "doctor/torch_check.hpp"
 #include "spillway/torch/torch_info.hpp"
-#include "torch_check.hpp"
 
 namespace spillway::app {
 namespace {

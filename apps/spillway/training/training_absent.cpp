@@ -1,5 +1,5 @@
 #include "spillway/core/error.hpp"
-#include "training.hpp"
+#include "training/training.hpp"
 
 namespace spillway::app {
 namespace {

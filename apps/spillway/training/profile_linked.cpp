@@ -5,7 +5,7 @@
 #include "spillway/plan/profile.hpp"
 #include "train/run/job.hpp"
 #include "train/run/train_setup.hpp"
-#include "training.hpp"
+#include "training/training.hpp"
 #include "util/text_table.hpp"
 
 namespace spillway::app {

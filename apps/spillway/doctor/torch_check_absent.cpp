@@ -1,4 +1,4 @@
-#include "torch_check.hpp"
+#include "doctor/torch_check.hpp"
 
 namespace spillway::app {
 

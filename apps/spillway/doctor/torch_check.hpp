@@ -3,7 +3,7 @@
 #pragma once
 
 #include "devices/devices.hpp"
-#include "doctor_report.hpp"
+#include "doctor/doctor_report.hpp"
 
 namespace spillway::app {
 

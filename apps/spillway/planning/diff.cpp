@@ -1,4 +1,4 @@
-#include "diff.hpp"
+#include "planning/diff.hpp"
 
 #include <iostream>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "speed_checks.hpp"
+#include "doctor/speed_checks.hpp"
 
 #include <algorithm>
 #include <limits>

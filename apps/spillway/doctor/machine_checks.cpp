@@ -1,9 +1,9 @@
-#include "machine_checks.hpp"
+#include "doctor/machine_checks.hpp"
 
 #include <cstdlib>
 
+#include "doctor/torch_check.hpp"
 #include "spillway/memory/host_system.hpp"
-#include "torch_check.hpp"
 
 namespace spillway::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "trace.hpp"
+#include "planning/trace.hpp"
 
 #include <iomanip>
 #include <iostream>

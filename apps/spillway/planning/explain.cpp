@@ -1,4 +1,4 @@
-#include "explain.hpp"
+#include "planning/explain.hpp"
 
 #include <iostream>
 #include <memory>

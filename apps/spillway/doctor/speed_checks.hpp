@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "doctor_report.hpp"
+#include "doctor/doctor_report.hpp"
 #include "spillway/core/device.hpp"
 
 namespace spillway::app {

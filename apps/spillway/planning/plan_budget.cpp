@@ -1,4 +1,4 @@
-#include "plan_budget.hpp"
+#include "planning/plan_budget.hpp"
 
 #include <algorithm>
 #include <cmath>

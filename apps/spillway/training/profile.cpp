@@ -1,8 +1,8 @@
-#include "profile.hpp"
+#include "training/profile.hpp"
 
 #include <memory>
 
-#include "training.hpp"
+#include "training/training.hpp"
 
 namespace spillway::app {
 namespace {

@@ -1,8 +1,8 @@
-#include "train.hpp"
+#include "training/train.hpp"
 
 #include <memory>
 
-#include "training.hpp"
+#include "training/training.hpp"
 
 namespace spillway::app {
 namespace {
