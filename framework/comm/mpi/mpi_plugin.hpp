@@ -17,7 +17,6 @@ class Backend;
 
 namespace spillway {
 
-inline constexpr const char* kMpiBackendName = "spillway_mpi";
 inline constexpr const char* kMpiFactory = "spillway_start_mpi";
 /// Changes with everything here and with WorldOptions.
 inline constexpr int kMpiPluginVersion = 1;
