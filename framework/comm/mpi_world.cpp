@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "comm/mpi/mpi_plugin.hpp"
+#include "comm/mpi_plugin.hpp"
 #include "comm/partition.hpp"
 
 namespace spillway {

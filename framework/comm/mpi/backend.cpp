@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/mpi/mpi_plugin.hpp"
+#include "comm/mpi_plugin.hpp"
 #include "comm/mpi/tensor_check.hpp"
 #include "comm/mpi/work.hpp"
 #include "groups/mpi_backend_name.hpp"

@@ -8,7 +8,7 @@
 
 #include "comm/mpi/channel.hpp"
 #include "comm/mpi/engine.hpp"
-#include "comm/mpi/mpi_plugin.hpp"
+#include "comm/mpi_plugin.hpp"
 #include "comm/mpi/watch.hpp"
 
 namespace spillway::mpi {
