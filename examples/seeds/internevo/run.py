@@ -48,7 +48,8 @@ def main():
     seeds.print_table(["run", "peak MiB", "kept MiB", "offloaded", "recomputed", "step ms", "ratio", "last loss"],
                       [line(result, results.get("2 chunks: baseline", base) if result.row.ranks > 1 else base)
                        for result in results.values()])
-    print("kept, offloaded, recomputed: MiB of saved tensors of one micro-batch on rank 0; ratio: to the baseline with as many chunks")
+    print("kept, offloaded, recomputed: MiB of saved tensors of one micro-batch on rank 0\n"
+          "ratio: step time to that of the baseline with as many chunks")
     seeds.write_curves(out / "loss.svg", "Training loss, InternEvo #391",
                        {name: results[name].losses for name in CURVES if name in results})
     return 0 if seeds.equal_bits(results) else 1

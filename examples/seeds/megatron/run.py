@@ -69,14 +69,16 @@ def lines(results, base, stage, ranks):
 def main():
     parser = seeds.parser(__doc__, steps=8)
     parser.add_argument("--slowdown", type=float, default=0.02, metavar="SHARE",
-                        help="share of a step that waits for offloads may add, so that buffers are released earlier (default: 0.02)")
+                        help="share of a step that waits for offloads may add, so that buffers are released earlier "
+                             "(default: 0.02)")
     options = parser.parse_args()
     options.out = options.out or seeds.ROOT / "build/seeds/megatron"
     _, results = seeds.run_rows(options, "megatron", HERE / f"{options.size}.toml", seeds.chosen(rows(options.out, options.slowdown), options))
     base = results["baseline"]
     offloaded = [result for result in results.values() if result is not base]
     stages = ranks_of_stages(offloaded[0]) if offloaded else {}
-    seeds.print_table(["offloaded", "stage", "base MiB", "peak MiB", "reduction", "theoretical", "R", "stage's R", "step ms", "ratio"],
+    columns = ["offloaded", "stage", "base MiB", "peak MiB", "reduction", "theoretical", "R", "stage's R", "step ms", "ratio"]
+    seeds.print_table(columns,
                       [line for stage, ranks in sorted(stages.items()) for line in lines(offloaded, base, stage, ranks)])
     print("peaks of a step, of the rank with the lowest peak reduction ratio (R) in each stage; R: reduction / theoretical;\n"
           "stage's R: of all its ranks, the mean over steps; ratio: step time to the baseline's\n"
