@@ -31,7 +31,7 @@ struct Wanted {
 };
 
 struct Figure {
-  std::string id;  ///< Its name in JSON; never changes.
+  std::string id;  ///< Its name in JSON, by which results are compared.
   Value found;     ///< Its name is the figure's text for people.
   std::optional<Wanted> wanted;
   std::vector<Value> beside;  ///< Values to compare it with, or its parts.
