@@ -1,8 +1,8 @@
+#include "util/digest.hpp"
+
 #include <set>
 
 #include <gtest/gtest.h>
-
-#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
