@@ -15,8 +15,8 @@ def lines_of(text):
 
 class Readme(unittest.TestCase):
     def test_quotes_examples_that_are_built(self):
-        # Of the pages that quote whole examples; docs/transfers.md shows the engine as the first of them.
-        pages = [README, (ROOT / "docs/transfers.md").read_text(encoding="utf-8")]
+        # Of the pages that quote whole examples; docs/transfer-engine.md shows the first of them.
+        pages = [README, (ROOT / "docs/transfer-engine.md").read_text(encoding="utf-8")]
         quoted = [code for page in pages for code in re.findall(r"```cpp\n(.*?)```", page, re.DOTALL)]
         self.assertGreater(len(quoted), 0)
         examples = ["\n".join(lines_of(path.read_text(encoding="utf-8")))
