@@ -3,11 +3,12 @@
 
 The input is two traces that `spillway train --trace` wrote: one of a step in which everything is kept, one of a step
 within a budget. The counter "device memory" of the process "measured" is drawn; --process predicted draws what the
-simulator predicts instead. Times count from the begin of each step, bytes from what was allocated before it.
+simulator predicts instead. Times count from the begin of each step, bytes from what was allocated before it. --shares
+draws times as shares of each step, for machines on which two runs do not take the same time.
 
-The picture in docs/images/memory-over-a-step.svg was made by (docs/results.md names the machine):
+The picture in docs/images/memory-over-a-step.svg was made by (docs/results.md says where):
 
-  scripts/draw_memory.py --run build/release/bin/spillway --budget 33% -o docs/images/memory-over-a-step.svg
+  scripts/draw_memory.py --run build/release/bin/spillway --budget 33% --shares -o docs/images/memory-over-a-step.svg
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ WIDTH, HEIGHT = 880, 400
 LEFT, RIGHT, TOP, BOTTOM = 74, 20, 44, 52
 # A session that keeps everything: the memory of a step without Spillway, in a trace of the same form.
 KEEP = '[[rule]]\naction = "keep"\n'
-MODEL = "--layers 8 --hidden 256 --heads 8 --ffn 704 --tokens 512 --vocabulary 512 --steps 10".split()
+MODEL = (
+    "--layers 8 --hidden 256 --heads 8 --ffn 704 --tokens 512 --vocabulary 512 --steps 12 "
+    "--set train.micro_batches=1 --set train.micro_batch_size=4"
+).split()
 
 # One set of colours, of a lightness that stands out from white and from black: pages and systems may differ in theme.
 STYLE = """
@@ -108,7 +112,31 @@ def round_steps(most: float, count: int, bases: tuple[float, ...]) -> float:
         scale *= bases[-1]
 
 
-def draw(without: Step, with_budget: Step, budget: float | None, budget_text: str, what: str) -> str:
+def in_shares(step: Step) -> Step:
+    """The same with times in percent of the step."""
+    scale = 100 / step.end_ms
+    return Step(
+        [(ms * scale, size) for ms, size in step.points],
+        None if step.backward_ms is None else step.backward_ms * scale,
+        100,
+    )
+
+
+def thinned(points: list[tuple[float, float]], width: float) -> list[tuple[float, float]]:
+    """Of the points in each stretch of `width` the highest and the last: more cannot be seen."""
+    kept: list[tuple[float, float]] = []
+    stretch: list[tuple[float, float]] = []
+    for point in [*points, None]:
+        if stretch and (point is None or int(point[0] / width) != int(stretch[0][0] / width)):
+            top = max(stretch, key=lambda each: each[1])
+            kept += [top] if top == stretch[-1] else [top, stretch[-1]]
+            stretch = []
+        if point is not None:
+            stretch.append(point)
+    return kept
+
+
+def draw(without: Step, with_budget: Step, budget: float | None, budget_text: str, what: str, time: str) -> str:
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     last = max(without.end_ms, with_budget.end_ms)
     most = max(without.peak, with_budget.peak) * 1.06
@@ -130,16 +158,15 @@ def draw(without: Step, with_budget: Step, budget: float | None, budget_text: st
     step = round_steps(last, 8, (1, 2, 5, 10))
     for i in range(int(last / step) + 1):
         out.append(f'<text class="middle" x="{x(i * step):.1f}" y="{TOP + height + 20}">{i * step:g}</text>')
-    out.append(f'<text class="right" x="{LEFT + width}" y="{TOP + height + 42}">time in the step, ms</text>')
+    out.append(f'<text class="right" x="{LEFT + width}" y="{TOP + height + 42}">{time}</text>')
     out.append(f'<text x="{LEFT}" y="{TOP + height + 42}">{escape(what)}</text>')
 
     for name, found in (("without", without), ("with", with_budget)):
         # A value holds from its point until the next one.
-        path, before = [f"M{x(0):.1f},{y(0):.1f}"], 0.0
-        for ms, size in found.points:
-            path.append(f"L{x(ms):.1f},{y(before):.1f}L{x(ms):.1f},{y(size):.1f}")
-            before = size
-        path.append(f"L{x(found.end_ms):.1f},{y(before):.1f}L{x(found.end_ms):.1f},{y(0):.1f}")
+        path = [f"M{x(0):.1f},{y(0):.1f}"]
+        for ms, size in thinned(found.points, last / width):
+            path.append(f"H{x(ms):.1f}V{y(size):.1f}")
+        path.append(f"H{x(found.end_ms):.1f}V{y(0):.1f}")
         out.append(f'<path class="curve {name}" d="{"".join(path)}"/>')
     if budget is not None:
         out.append(
@@ -180,6 +207,7 @@ def main() -> int:
     parser.add_argument("--model", metavar="OPTIONS", help=f"options of `spillway train` for --run: {' '.join(MODEL)}")
     parser.add_argument("--budget", default="", help="33%% or 8GiB; drawn as a line, and the budget of --run")
     parser.add_argument("--process", default="measured", choices=("measured", "predicted"), help="which curve")
+    parser.add_argument("--shares", action="store_true", help="draw times as shares of each step")
     parser.add_argument("--what", default="forward and backward of one step", help="text below the picture")
     parser.add_argument("-o", "--out", type=Path, required=True, help="the SVG to write")
     options = parser.parse_args()
@@ -196,7 +224,9 @@ def main() -> int:
             without, within = (read_step(path, options.process) for path in traces)
         budget = read_budget(options.budget, without.peak) if options.budget else None
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(draw(without, within, budget, options.budget, options.what), encoding="utf-8")
+        drawn = (in_shares(without), in_shares(within)) if options.shares else (without, within)
+        time = "time, % of each step" if options.shares else "time in the step, ms"
+        options.out.write_text(draw(*drawn, budget, options.budget, options.what, time), encoding="utf-8")
     except (TraceError, ValueError, OSError, subprocess.CalledProcessError) as error:
         print(f"draw_memory: {error}", file=sys.stderr)
         return 1

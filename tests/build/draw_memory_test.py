@@ -66,6 +66,16 @@ class DrawMemory(unittest.TestCase):
         for text in ("without Spillway: peak 8.0 MiB", "with Spillway: peak 2.0 MiB", "budget: 25%"):
             self.assertIn(text, texts)
 
+    def test_draws_times_as_shares_of_each_step(self) -> None:
+        step = draw_memory.in_shares(draw_memory.read_step(self.write("t.json", trace((250, MIB))), "measured"))
+        self.assertAlmostEqual(step.points[0][0], 50)
+        self.assertAlmostEqual(step.backward_ms or 0, 100 / 3)
+        self.assertEqual(step.end_ms, 100)
+
+    def test_thins_points_without_losing_the_top_of_a_stretch(self) -> None:
+        points = [(0.1, 5.0), (0.2, 9.0), (0.3, 4.0), (1.5, 7.0)]
+        self.assertEqual(draw_memory.thinned(points, 1), [(0.2, 9.0), (0.3, 4.0), (1.5, 7.0)])
+
     def test_names_the_processes_that_are_there(self) -> None:
         path = self.write("t.json", trace((150, MIB), name="predicted"))
         found = self.draw(str(path), str(path), "-o", str(self.folder / "memory.svg"))
