@@ -31,6 +31,12 @@ class Readme(unittest.TestCase):
                 if not link.startswith("http"):
                     self.assertTrue((document.parent / link).exists(), f"{document.name}: {link}")
 
+    def test_the_architecture_names_files_that_exist(self):
+        text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+        named = re.findall(r"`((?:apps|bench|docs|framework|include|python|scripts|src|tests)/[\w./-]+)`", text)
+        self.assertGreater(len(named), 100)
+        self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
+
     def test_make_targets_exist(self):
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
         for target in re.findall(r"^make ([a-z]+)", README, re.MULTILINE):
