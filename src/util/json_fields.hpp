@@ -67,10 +67,10 @@ class JsonPath {
 /// Numbers that point to something must point to one of the `count` things, called `what`, that the
 /// chunk has.
 /// Errors: ConfigError as refuse().
-void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+void check_index(int number, std::size_t count, const char* what, const JsonPath& path,
                  const JsonSource& source);
-void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
-                  const JsonPath& path, const JsonSource& source);
+void check_indices(const std::vector<int>& numbers, std::size_t count, const char* what,
+                   const JsonPath& path, const JsonSource& source);
 
 /// How documents of the schema before this one are read: fields and words that have other names
 /// now, wherever they stand.

@@ -69,7 +69,7 @@ void read_action(TomlReader& table, Rule& rule) {
   if (const auto word = table.word("fallback", action_words())) rule.fallback = *action_kind(*word);
   if (rule.fallback == ActionKind::kRecompute) {
     table.refuse_value("fallback",
-                       "when the action proves impossible it is too late to record what "
+                       "when the action turns out to be impossible it is too late to record what "
                        "recomputing needs; write \"keep\" or \"offload\"");
   }
   if (table.has("fallback") && rule.fallback == rule.action.kind) {
@@ -78,8 +78,7 @@ void read_action(TomlReader& table, Rule& rule) {
   }
   rule.action.shard = table.flag("shard").value_or(false);
   if (rule.action.shard && rule.action.kind == ActionKind::kRecompute) {
-    table.refuse_value("shard",
-                       "what is recomputed is held by nobody, so there is nothing to slice");
+    table.refuse_value("shard", "a recomputed buffer is not stored, so there is nothing to shard");
   }
   rule.action.tier = table.word("tier", {"host", "file"}).value_or("");
   if (table.has("tier") && rule.action.kind != ActionKind::kOffload) {
@@ -100,8 +99,8 @@ Rule read_rule(TomlReader table) {
 }
 
 void read_limits(TomlReader table, Rules& rules) {
-  table.accept_old_name("offload_window", "in_flight");
-  table.accept_old_name("offload_window_modules", "in_flight_modules");
+  table.accept_old_name("offload_window", "in_flight");                  // old name
+  table.accept_old_name("offload_window_modules", "in_flight_modules");  // old name
   table.accept_old_name("prefetch_window", "ahead");
   rules.limits.host = table.size("host");
   rules.limits.offload_window = table.size("offload_window");
@@ -122,9 +121,9 @@ void read_limits(TomlReader table, Rules& rules) {
       rules.limits.offload_window || rules.offload_window_modules || rules.limits.prefetch_window;
   if (rules.limits.slowdown && windows) {
     table.refuse("slowdown",
-                 "is for windows that the session finds; offload_window, offload_window_modules "
-                 "and prefetch_window give "
-                 "them: leave those out");
+                 "applies to windows that the session chooses, but offload_window, "
+                 "offload_window_modules or prefetch_window sets one; remove slowdown or those "
+                 "keys");
   }
 }
 

@@ -24,7 +24,7 @@ class Matcher {
   /// saved it in `layer`. Rules that ask for a saver or for elements do not hold.
   [[nodiscard]] bool matches(const Rule& rule, const ValueProfile& value, int layer) const;
 
-  /// The first of `words` whose module saved the buffer, as its place in the list; their number if
+  /// The first of `words` whose module saved the buffer, as its index in the list; their number if
   /// none did.
   [[nodiscard]] static std::size_t first_module(const std::vector<std::string>& words,
                                                 const BufferProfile& buffer);

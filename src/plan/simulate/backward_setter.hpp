@@ -20,30 +20,31 @@ class BackwardSetter final : public StepListener {
   BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
       : budget_(budget), carried_(carried), forward_(forward) {}
 
-  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
+                std::int64_t bytes) override {
     if (!points_.empty()) points_.back().slack = std::min(points_.back().slack, budget_ - bytes);
   }
 
-  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+  void repeats(const StepPosition& /*position*/, const ReplayJob& /*job*/,
                std::int64_t bytes) override {
     replay_slack_ = std::min(replay_slack_, budget_ - bytes);
   }
 
-  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& place,
+  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& position,
                                     int site) override {
     points_.push_back({});
-    return forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+    return forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& place, int unpack,
-                                       std::int64_t fetched) override {
+  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& position,
+                                       int unpack, std::int64_t fetched) override {
     Point point;
-    point.chunk = place.chunk;
+    point.chunk = position.chunk;
     point.unpack = unpack;
     point.ledger = walk.ledger();
     point.before = std::exchange(replay_slack_, kNoAllowance);
     // Nobody could have reloaded for a backward that had not begun.
-    const bool first = std::exchange(last_pass_, place.pass) != place.pass;
+    const bool first = std::exchange(last_pass_, position.pass) != position.pass;
     point.fetched = first ? 0 : fetched;
     points_.push_back(point);
     return 0;

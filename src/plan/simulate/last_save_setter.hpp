@@ -22,17 +22,17 @@ class LastSaveSetter final : public StepListener {
   LastSaveSetter(std::int64_t budget, std::int64_t reserve, Allowances& forward)
       : budget_(budget), reserve_(reserve), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& place,
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
                                     int site) override {
     finish();
-    const PlannedChunk& chunk = walk.chunk_of(place);
+    const PlannedChunk& chunk = walk.chunk_of(position);
     const bool last = static_cast<std::size_t>(site) + 1 == chunk.model->save_moment.size();
     const std::int64_t most =
-        forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+        forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
     if (!last) return most;
     walk_ = &walk;
-    least_ = &forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
-    target_ = walk.backward_follows(place.pass) ? budget_ : budget_ - reserve_;
+    least_ = &forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
+    target_ = walk.backward_follows(position.pass) ? budget_ : budget_ - reserve_;
     ledger_ = walk.ledger();
     stretch_ = {};
     staying_.clear();
@@ -47,15 +47,17 @@ class LastSaveSetter final : public StepListener {
     return most;
   }
 
-  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
-    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment), bytes);
+  void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
+    if (walk_ != nullptr) stretch_.add(2 * walk_->position(position.pass, position.moment), bytes);
   }
 
-  void repeats(const StepPosition& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
-    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment) + 1, bytes);
+  void repeats(const StepPosition& position, const ReplayJob& /*job*/,
+               std::int64_t bytes) override {
+    if (walk_ != nullptr)
+      stretch_.add(2 * walk_->position(position.pass, position.moment) + 1, bytes);
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*place*/,
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
                                        int /*unpack*/, std::int64_t /*fetched*/) override {
     return 0;
   }

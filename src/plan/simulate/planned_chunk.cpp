@@ -70,7 +70,7 @@ void add_needs(PlannedChunk& chunk) {
     need(chunk.model->chunk->unpack_order[i], chunk.model->unpack_moment[i]);
   }
   for (const ReplayJob& job : chunk.replays.jobs) {
-    for (const int read : job.reads) need(read, chunk.model->unpack_moment[to_index(job.place)]);
+    for (const int read : job.reads) need(read, chunk.model->unpack_moment[to_index(job.unpack)]);
   }
 }
 
@@ -81,7 +81,7 @@ void add_events(PlannedChunk& chunk) {
   for (std::size_t i = 0; i < chunk.items.size(); ++i) {
     const PlannedItem& item = chunk.items[i];
     if (item.counted) add(item.born, ItemEventKind::kBorn, i);
-    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kModelLetsGo, i);
+    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kLastForwardUse, i);
     if (item.anchor) add(item.entered, ItemEventKind::kAnchored, i);
     add(item.given_up, ItemEventKind::kGivenUp, i);
     if (item.counted || item.entered >= 0) add(item.gone, ItemEventKind::kGone, i);
@@ -127,7 +127,7 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
 }
 
 /// By moment: the most that may be there from it to the end.
-std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
+std::vector<std::int64_t> persistent_from(const PlannedChunk& chunk) {
   const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
   std::vector<std::int64_t> least(to_index(chunk.model->end) + 1, 0);
   std::int64_t so_far = chunk.persistent_bytes;
@@ -143,7 +143,7 @@ std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
   return least;
 }
 
-void add_what_stays(PlannedChunk& chunk) {
+void add_persistent_bytes(PlannedChunk& chunk) {
   const auto other = [&](int moment) { return chunk.moment(moment).untracked_bytes; };
   const int end = chunk.model->end;
   const int begins = chunk.model->backward_begins;
@@ -157,7 +157,7 @@ void add_what_stays(PlannedChunk& chunk) {
     }
     return;
   }
-  const std::vector<std::int64_t> persistent = lasting_from(chunk);
+  const std::vector<std::int64_t> persistent = persistent_from(chunk);
   // What a node of the graph adds, later passes make beside what is there, and then add to it.
   chunk.grown_bytes.assign(to_index(end) + 1, 0);
   std::int64_t before_node = 0;
@@ -182,7 +182,7 @@ PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
   add_events(chunk);
   add_reload_order(chunk);
   chunk.gathers = gather_order(plan);
-  add_what_stays(chunk);
+  add_persistent_bytes(chunk);
   return chunk;
 }
 

@@ -77,10 +77,11 @@ void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule
 /// The most that is ever there.
 class Peak final : public StepListener {
  public:
-  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
+                std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }
-  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+  void repeats(const StepPosition& /*position*/, const ReplayJob& /*job*/,
                std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }

@@ -121,7 +121,7 @@ TEST(InternEvo, KeepsOrOffloadsAttentionOutputsWhenSelective) {
         naming == Naming::kOwn ? "layers.1.attention.core" : "model.layers.1.self_attn";
     const Plan kept =
         plan_by(profile, "[internevo]\ncheckpoint = true\nselective_checkpoint = true");
-    // Query, key and value are made again; output and log-sum-exp stay.
+    // Query, key and value are recomputed; output and log-sum-exp are kept.
     EXPECT_EQ(action_at(kept, core, kFlash, 0), "recompute");
     EXPECT_EQ(action_at(kept, core, kFlash, 3), "keep");
     EXPECT_EQ(action_at(kept, core, kFlash, 4), "keep");

@@ -126,7 +126,7 @@ TEST(Megatron, OffloadsLessOnLaterPipelineRanks) {
   EXPECT_EQ(translated(words, {{{0, 3}, {8, 11}}, 1}).rules[0].skip, 32_MiB);
 }
 
-TEST(Megatron, TurnsOffloadsInFlightIntoBytes) {
+TEST(Megatron, TurnsInflightOffloadsIntoAnOffloadWindow) {
   const Profile profile = transformer_profile({.layers = 3});
   const std::string words = modules("\"attn_proj\", \"fc2\"");
   const auto offload_window = [&](const std::string& count) {
@@ -218,7 +218,7 @@ TEST(Megatron, RecomputesPartsOfExperts) {
 
 TEST(Megatron, CombinesOffloadingAndRecomputation) {
   const Profile profile = transformer_profile({.layers = 2});
-  // The norms' outputs are made again; their inputs travel.
+  // The norms' outputs are recomputed; their inputs are offloaded.
   const Plan selective = planned(
       profile, modules("\"attn_norm\", \"qkv_linear\"") +
                    "recompute_granularity = \"selective\"\nrecompute_modules = [\"layernorm\"]");

@@ -109,18 +109,15 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "2:8: host: a size such as \"1 MiB\" or a number of bytes wanted, found true"},
            {"[limits]\nhost = \"64 GiX\"",
             "2:8: host cannot read \"64 GiX\" as a size: unknown unit \"GiX\" at character 4; "
-            "write a "
-            "number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or \"0\""},
+            "write a number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or \"0\""},
            {"[limits]\nhost = -1", "2:8: host = -1 is impossible: a size cannot be negative"},
            {"[limits]\nhots = 1", "2:1: unknown key \"hots\" in [limits]; did you mean \"host\"?"},
            {"[limits]\noffload_window = 1\noffload_window_modules = 1",
             "3:21: offload_window_modules says the same as offload_window in other units; give one "
             "of them"},
            {"[limits]\nslowdown = 0.02\nprefetch_window = 1",
-            "2:12: slowdown is for windows that the session finds; offload_window, "
-            "offload_window_modules "
-            "and "
-            "ahead give them: leave those out"},
+            "2:12: slowdown applies to windows that the session chooses, but offload_window, "
+            "offload_window_modules or prefetch_window sets one; remove slowdown or those keys"},
            {"[limits]\nslowdown = 2", "2:12: slowdown = 2 is impossible: it must be from 0 to 1"},
            {"[[rule]]\naction = \"offload\"\nfraction = 1.5",
             "3:12: fraction = 1.5 is impossible: it must be from 0 to 1"},
@@ -145,16 +142,15 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "4:12: max_size = '1 MiB' is impossible: it is less than min_size, so nothing can "
             "match"},
            {"[[rule]]\naction = \"keep\"\nfallback = \"keep\"",
-            "3:10: second = 'keep' is impossible: it is what to do when the action is not "
-            "possible, so "
-            "it must differ"},
+            "3:12: fallback = 'keep' is impossible: it is what to do when the action is not "
+            "possible, so it must differ"},
            {"[[rule]]\naction = \"offload\"\nfallback = \"recompute\"",
-            "3:10: second = 'recompute' is impossible: when the action proves impossible it is too "
+            "3:12: fallback = 'recompute' is impossible: when the action turns out to be "
+            "impossible it is too "
             "late to record what recomputing needs; write \"keep\" or \"offload\""},
            {"[[rule]]\naction = \"recompute\"\nshard = true",
-            "3:9: shard = true is impossible: what is recomputed is held by nobody, so there is "
-            "nothing "
-            "to slice"},
+            "3:9: shard = true is impossible: a recomputed buffer is not stored, so there is "
+            "nothing to shard"},
            {"[[rule]]\naction = \"keep\"\ntier = \"file\"",
             "3:8: tier = 'file' is impossible: only action = \"offload\" moves a buffer to a tier"},
            {"[[rule]]\naction = \"offload\"\ntier = \"disk\"",

@@ -86,7 +86,7 @@ TEST(PassModel, RoundsToWhatTheAllocatorHandsOut) {
   EXPECT_THAT(model.value_bytes, ElementsAre(1024, 512, 512));
 }
 
-TEST(PassModel, TakesWhatIsNeverDroppedOrLetGoToTheEnd) {
+TEST(PassModel, ExtendsWhatIsNeverDroppedOrReleasedToTheEnd) {
   Profile profile = three_calls();
   ChunkProfile& chunk = profile.chunks[0];
   std::erase_if(chunk.timeline,

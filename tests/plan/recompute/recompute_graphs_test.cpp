@@ -94,7 +94,7 @@ TEST(Recompute, OfRandomGraphsCanBeCarriedOut) {
       "[[rule]]\ngroup_inputs = 2\naction = \"keep\"\n"
       "[[rule]]\nscope = \"away\"\naction = \"offload\"\n"
       "[[rule]]\nmade_in = \"covered\"\naction = \"recompute\"\n"
-      "[[rule]]\nscope = \"remade\"\naction = \"recompute\"\n";
+      "[[rule]]\nscope = \"recomputed\"\naction = \"recompute\"\n";
   std::size_t recorded = 0;
   std::size_t held = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {

@@ -69,7 +69,7 @@ TEST(Recompute, WalksThroughOtherRecomputedBuffersAndUnsavedValues) {
   EXPECT_THAT(anchors(plan), IsEmpty());
 }
 
-// Two buffers held, two recomputed; what the first replay made is not made again for the second.
+// Two buffers held, two recomputed; the second does not repeat what the first replay made.
 TEST(Recompute, NeedsInputsInTheOrderOfTheCallsThatReadThemAndOnlyOnce) {
   GraphBuilder graph;
   const int a = graph.call({});
@@ -157,10 +157,10 @@ struct UnsavedCase {
   std::uint64_t recomputed = 101;  // Bytes made of it; it has 100 itself.
 };
 
-// x (persistent) -> made (unsaved) -> recomputed. Where `made` cannot be repeated or is not worth it, it
-// is held.
+// x (persistent) -> made (unsaved) -> recomputed. Where `made` cannot be repeated or is not worth
+// it, it is held.
 TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
-  const std::string remake = kRecompute;
+  const std::string recompute = kRecompute;
   const GraphBuilder::Call inside{.scope = "part", .layer = 1};
   const auto with = [&](auto change) {
     GraphBuilder::Call call = inside;
@@ -256,8 +256,9 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
     GraphBuilder::Call made = each.made;
     made.reads = {graph.outside(true)};
     const int value = graph.call(made);
-    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.remade}}), "recomputed", 1);
-    const Plan plan = checked_plan(graph.profile(), remake + each.rules);
+    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.recomputed}}), "recomputed",
+               1);
+    const Plan plan = checked_plan(graph.profile(), recompute + each.rules);
     EXPECT_EQ(anchors(plan), each.anchors) << each.what;
     EXPECT_THAT(calls(plan), ElementsAre(0, 1)) << each.what;
   }

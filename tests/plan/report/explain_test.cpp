@@ -52,7 +52,8 @@ TEST(ExplainedPlan, FoldsLayersAndSaysWhatWhyAndHowMuch) {
               ContainsRegex("totals\n  action +buffers +bytes +share\n  keep +[0-9]+ +[0-9.]+ GiB "
                             "+[0-9.]+ %\n  offload +15 +481.5 MiB +[0-9.]+ %\n  recompute +12 +"
                             "[0-9.]+ GiB +[0-9.]+ %\n  fixed +38 +[0-9.]+ GiB\n"));
-  EXPECT_THAT(text, ContainsRegex("host memory +64.0 GiB\n  in flight +left to the session\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("host memory +64.0 GiB\n  offload window +left to the session\n"));
   EXPECT_THAT(text, HasSubstr("notes\n  - rule 3 (r.toml:10) decided no buffer\n"));
 }
 

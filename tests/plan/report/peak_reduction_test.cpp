@@ -67,7 +67,7 @@ TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
   ASSERT_TRUE(before);
   EXPECT_GT(simulate(profile, make_plan(profile, {}), options).peak, before->kept);
   EXPECT_EQ(peak_reduction(profile, plan, options), before);
-  // Nobody recorded a later pass: what is there may be made anew in every step.
+  // No later pass was profiled: what is there may be allocated again in every step.
   chunk.later_untracked_bytes.reset();
   EXPECT_NE(peak_reduction(profile, plan, options), before);
 }

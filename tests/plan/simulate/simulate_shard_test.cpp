@@ -131,7 +131,7 @@ TEST(GatherOrder, BeginsTheNextGatherWhereItMakesNoNewPeak) {
     const auto at = static_cast<std::size_t>(id);
     if (is_shard(id)) {
       if (shards++ > 0) {
-        EXPECT_GE(due, order.place[at]) << "asked for prefetch_window";
+        EXPECT_GE(due, order.position[at]) << "asked for prefetch_window";
         EXPECT_LE(to_come + 2 * chunk.decisions[at].bytes.count(), largest);
       }
       largest = to_come = 0;
@@ -145,7 +145,8 @@ TEST(GatherOrder, BeginsTheNextGatherWhereItMakesNoNewPeak) {
     }
   }
   EXPECT_EQ(shards, 4);
-  EXPECT_EQ(due, static_cast<int>(order.place.size()) + 1) << "the last asks for the next pass's";
+  EXPECT_EQ(due, static_cast<int>(order.position.size()) + 1)
+      << "the last asks for the next pass's";
 }
 
 TEST(SimulateShard, TakesNoMoreMemoryThanWithoutPartsWhereLayersAreRecomputed) {

@@ -264,13 +264,13 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
   plan.limits.prefetch_window = Bytes(2 * kSize);
   bool prefetched = false;
   for (const SimulatedTransfer& transfer : simulate(profile, plan, options).transfers) {
-    ahead = ahead || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
-                      transfer.reloaded_in.micro_batch == 0);
+    prefetched = prefetched || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
+                                transfer.reloaded_in.micro_batch == 0);
   }
-  EXPECT_TRUE(ahead);
+  EXPECT_TRUE(prefetched);
 }
 
-TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
+TEST(Simulate, TakesWhatALaterPassHadFromTheProfile) {
   Profile profile = row_of_calls(2, 1);
   ChunkProfile& chunk = profile.chunks[0];
   chunk.timeline.back().untracked_bytes = 5;  // A gradient that stays.

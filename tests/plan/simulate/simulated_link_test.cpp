@@ -37,7 +37,7 @@ TEST(SimulatedLink, IsSlowerWhileBothWaysAreBusy) {
   EXPECT_DOUBLE_EQ(link.end_of(kBack, back), 55'000'000);
 }
 
-TEST(SimulatedLink, BringsBackOnlyWhatHasLeft) {
+TEST(SimulatedLink, ReloadsOnlyWhatWasCopiedOut) {
   SimulatedLink link(kSpeed);
   const int out = link.add(kOut, 10 * kMegabyte, 0);
   const int back = link.add(kBack, 10 * kMegabyte, 1000, out);

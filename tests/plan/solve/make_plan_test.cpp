@@ -89,7 +89,7 @@ name = "the rest of the MLP"
 scope = "*.mlp"
 action = "offload")");
   EXPECT_EQ(action_at(plan, "layers.0.mlp.act", "aten::mul", 1), "recompute");
-  EXPECT_EQ(decision_at(plan, "layers.0.mlp.act", "aten::mul").second, ActionKind::kOffload);
+  EXPECT_EQ(decision_at(plan, "layers.0.mlp.act", "aten::mul").fallback, ActionKind::kOffload);
   EXPECT_EQ(decision_at(plan, "layers.0.mlp.fc2", "aten::mm").reason,
             "rule 2 \"the rest of the MLP\" (r.toml:6)");
   EXPECT_EQ(action_at(plan, "layers.0.attention.core", kFlash), "keep");

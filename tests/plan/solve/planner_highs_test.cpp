@@ -23,7 +23,7 @@ LinearModel knapsack() {
   return milp_model;
 }
 
-/// Many things of almost equal worth per weight, which take long to prove.
+/// Many things of almost equal worth per weight, for which the gap takes long to close.
 LinearModel hard_knapsacks() {
   LinearModel milp_model;
   std::vector<std::vector<LinearModel::Term>> rows(12);
@@ -60,10 +60,10 @@ TEST(HighsTest, GivesTheRelaxationAsABound) {
 }
 
 TEST(HighsTest, TellsWhatHasNoSolution) {
-  LinearModel programme = knapsack();
+  LinearModel model = knapsack();
   milp_model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
   for (const bool relaxed : {false, true}) {
-    const Solution solution = solve(programme, {.relaxed = relaxed});
+    const Solution solution = solve(model, {.relaxed = relaxed});
     EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
     EXPECT_TRUE(solution.columns.empty());
   }
@@ -95,15 +95,15 @@ TEST(HighsTest, AddsUpTermsOfOneColumn) {
   LinearModel milp_model;
   const int column = milp_model.add_column(0, 10, -1);
   milp_model.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
-  EXPECT_NEAR(solve(programme, {}).objective, -2, 1e-6);
+  EXPECT_NEAR(solve(model, {}).objective, -2, 1e-6);
 }
 
 TEST(HighsTest, ChangedBoundsHold) {
-  LinearModel programme = knapsack();
+  LinearModel model = knapsack();
   milp_model.set_bounds(3, 0, 0);
-  EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -11, 1e-6);
+  EXPECT_NEAR(solve(model, {.gap = 0}).objective, -11, 1e-6);
   milp_model.set_row_bounds(0, -kInfinity, 12);
-  EXPECT_NEAR(solve(programme, {.gap = 0}).objective, -15, 1e-6);
+  EXPECT_NEAR(solve(model, {.gap = 0}).objective, -15, 1e-6);
 }
 
 TEST(HighsTest, SaysTheSameOnEveryThread) {
@@ -117,7 +117,7 @@ TEST(HighsTest, SaysTheSameOnEveryThread) {
 TEST(HighsTest, RefusesAProgrammeThatIsNone) {
   LinearModel milp_model;
   milp_model.add_column(0, kInfinity, -1);
-  EXPECT_THROW((void)solve(programme, {}), Error);
+  EXPECT_THROW((void)solve(model, {}), Error);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Bytes share(Bytes bytes, double part) {
   return Bytes(static_cast<std::uint64_t>(static_cast<double>(bytes.count()) * part));
 }
 
-/// A profile in which nothing can be made again.
+/// A profile in which nothing can be recomputed.
 Profile without_recipes(int layers) {
   Profile profile = llama_profile(layers);
   for (ChunkProfile& chunk : profile.chunks) {
