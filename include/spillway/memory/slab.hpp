@@ -46,7 +46,7 @@ struct SlabUsage {
   Bytes pinned;           ///< Backed by registered memory.
   std::size_t holes = 0;  ///< Free parts between leases.
   std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be made ready.
-  Nanoseconds backing_time{};       ///< Time the background thread spent on making chunks ready.
+  Nanoseconds pinning_time{};       ///< Time the background thread spent on making chunks ready.
 };
 
 class Slab final : public LeaseHome {
@@ -84,10 +84,10 @@ class Slab final : public LeaseHome {
 
  private:
   void want(Bytes end);
-  void back_chunks();
+  void pin_chunks();
   /// Touches what is not touched yet of [from, to) and registers it; meanwhile up to `next` is
   /// touched.
-  void make_ready(Bytes from, Bytes to, Bytes next);
+  void pin_chunk(Bytes from, Bytes to, Bytes next);
   [[nodiscard]] bool wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end);
 
   Device* device_;
@@ -102,7 +102,7 @@ class Slab final : public LeaseHome {
   Bytes wanted_;
   Bytes pinned_;
   std::uint64_t warm_up_waits_ = 0;
-  Nanoseconds backing_time_{};
+  Nanoseconds pinning_time_{};
   std::exception_ptr failure_;
   bool stop_ = false;
   std::vector<HostRegistration> registrations_;  // Only the background thread adds,
