@@ -32,7 +32,7 @@ wanted() {
   return 1
 }
 
-# Runs a command under a name, if it was asked for. Tests that skip, for want of a second GPU for example, are told of.
+# Runs a command under a name, if it was asked for. Prints the tests that skip, such as for want of a second GPU.
 run() {
   local name=$1 log start=$SECONDS code
   shift

@@ -54,10 +54,10 @@ LinkFindings measure_link(Device& device, const SpeedOptions& options) {
   const auto add = [&round](std::vector<double>& speeds, Nanoseconds time) {
     speeds.push_back(gigabytes_per_second(round.total(), time));
   };
-  (void)test.plain(round);  // Warm-up.
+  (void)test.bare(round);  // Warm-up.
   (void)test.engine(round);
   for (int i = 0; i < repeats; ++i) {
-    const LinkTimes plain = test.plain(round);
+    const LinkTimes plain = test.bare(round);
     const LinkTimes engine = test.engine(round);
     add(found.out.plain, plain.out);
     add(found.back.plain, plain.back);

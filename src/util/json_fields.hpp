@@ -73,7 +73,7 @@ void check_indices(const std::vector<int>& numbers, std::size_t count, const cha
                    const JsonPath& path, const JsonSource& source);
 
 /// How documents of the schema before this one are read: fields and words that have other names
-/// now, wherever they stand.
+/// now, anywhere in the document.
 struct OldSchema {
   std::string_view schema;
   std::vector<std::pair<std::string_view, std::string_view>>

@@ -32,7 +32,7 @@ namespace spillway {
 /// column are left out where the table was not parsed but made.
 class TomlReader {
  public:
-  /// `title`: how people know the table: "[limits]"; empty for the file itself.
+  /// `title`: the name of the table in error texts: "[limits]"; empty for the file itself.
   TomlReader(const toml::table& table, std::string file, std::string title,
              std::string operation = "rules")
       : table_(table),
@@ -58,7 +58,7 @@ class TomlReader {
   /// The tables of [[key]].
   [[nodiscard]] std::vector<TomlReader> tables(std::string_view key);
 
-  /// `old` is what `key` was called before, and is read in its place with a warning. Call it before
+  /// `old` is the previous name of `key`, and is read instead of it with a warning. Call it before
   /// `key` is asked for.
   void accept_old_name(std::string_view key, std::string_view old);
 
@@ -69,7 +69,7 @@ class TomlReader {
   /// Refuses keys that were not asked for.
   void finish() const;
 
-  /// Where the table, or the value of a key, stands.
+  /// The location of the table, or of the value of a key.
   [[nodiscard]] SourceLocation location() const;
   [[nodiscard]] SourceLocation location(std::string_view key) const;
 

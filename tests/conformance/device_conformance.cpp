@@ -83,7 +83,7 @@ TEST_P(DeviceConformance, AWaitHoldsBackWhatIsQueuedAfterIt) {
   first->synchronize();
 }
 
-TEST_P(DeviceConformance, AWaitMeansTheRecordThatWasThereWhenItWasQueued) {
+TEST_P(DeviceConformance, AWaitIsForTheRecordingThatWasCurrentWhenItWasQueued) {
   const auto first = device().make_stream("first");
   const auto second = device().make_stream("second");
   const auto event = device().make_event(Timing::kOff);

@@ -227,12 +227,12 @@ TEST_P(GroupConformance, ManyCollectivesMayBeUnderWay) {
     pending.push_back(all_.all_reduce_async(tensors.back()));
   }
   for (int i = 11; i >= 0; --i) {
-    const auto place = static_cast<std::size_t>(i);
-    pending[place].wait();
-    pending[place].wait();  // Nothing more happens.
-    EXPECT_TRUE(pending[place].done());
+    const auto index = static_cast<std::size_t>(i);
+    pending[index].wait();
+    pending[index].wait();  // Nothing more happens.
+    EXPECT_TRUE(pending[index].done());
     const int expected = all_.size() * (all_.size() - 1) / 2 + i * all_.size();
-    EXPECT_TRUE(same_bits(tensors[place], at::full_like(tensors[place], expected)));
+    EXPECT_TRUE(same_bits(tensors[index], at::full_like(tensors[index], expected)));
   }
 }
 

@@ -202,7 +202,7 @@ void ProgramWorld::Worker::ready() {
     give_up_reload(*value);
     return;
   }
-  if (pick(4) == 0) return;  // Made ready, perhaps elsewhere, and never read.
+  if (pick(4) == 0) return;  // ready() was called, perhaps elsewhere, and the data is never read.
   check(value->reload_slot, on, *value);
   // If the slot was read on a stream that does not own it, its owner waits, as any caller must.
   order(on, value->reload_stream);

@@ -120,7 +120,7 @@ TEST(FaultyDevice, HoldsWorkBackUntilSomebodyWaitsForIt) {
   EXPECT_TRUE(ran);
 }
 
-TEST(FaultyDevice, FailsTheCopiesItIsToldToFail) {
+TEST(FaultyDevice, FailsTheCopiesThatTheTestChooses) {
   HostDevice host;
   FaultyDevice device(host, {.seed = 1, .fault = [](std::uint64_t copy) {
                                return copy == 1   ? testing::Fault::kRefuse
