@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demonstration behind `make demo`: what this machine can do, a small transformer trained on its best device without
-# Spillway and within a third of the memory, the plan that was carried out, and what other budgets would cost.
+# Spillway and within a third of the memory, the plan that was executed, and what other budgets would cost.
 # usage: scripts/demo.sh        (after `make build`; writes its report below build/demo)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,7 +29,7 @@ fi
 heading "a small transformer within a third of its memory (spillway train --compare --budget $budget)"
 "$spillway" train --compare --budget "$budget" --steps 10 "${model[@]}" --out "$report/train"
 
-heading "the plan that was carried out (spillway explain)"
+heading "the executed plan (spillway explain)"
 "$spillway" explain "$report/train/plan.json" --profile "$report/train/profile.json"
 
 heading "what other budgets would cost (spillway plan --curve)"

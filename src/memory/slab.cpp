@@ -149,7 +149,7 @@ void Slab::pin_chunk(Bytes from, Bytes to, Bytes next) {
     (void)ahead_.wait();
     range_.decommit(from, std::max(to, ahead_.end()));
     const std::optional<Bytes> limit = lock_limit();
-    throw OutOfMemory("slab", "cannot lock " + to_string(to - from) +
+    throw OutOfMemory("slab", "cannot pin " + to_string(to - from) +
                                   " of host memory after the first " + to_string(from) + ": " +
                                   cause.what() + "; " +
                                   (limit ? "this process may lock " + to_string(*limit) +

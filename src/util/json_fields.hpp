@@ -139,7 +139,7 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
                 std::string& value);
 
-/// Reads the fields of one value. Fields that nobody asked for are errors, and so are missing ones.
+/// Reads the fields of one value. Unknown fields are errors, and so are missing ones.
 class JsonReader {
  public:
   JsonReader(const Json& json, const JsonPath& path, const JsonSource& source);

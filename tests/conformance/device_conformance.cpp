@@ -92,7 +92,7 @@ TEST_P(DeviceConformance, AWaitIsForTheRecordingThatWasCurrentWhenItWasQueued) {
   second->wait(*event);
   gate.close(*first);
   first->record(*event);
-  second->synchronize();  // Would not come back if the wait had moved with the event.
+  second->synchronize();  // Would not return if the wait had moved with the event.
   EXPECT_FALSE(event->query());
   gate.open();
   event->synchronize();

@@ -208,7 +208,7 @@ TEST_P(GroupConformance, DroppedSendsArrive) {
   const int before = (all_.rank() + all_.size() - 1) % all_.size();
   constexpr int kCount = 6;
   for (int i = 0; i < kCount; ++i) {
-    // Neither the Pending nor the tensor is held by anyone here.
+    // Neither the Pending nor the tensor is referenced here.
     (void)all_.send(at::full({200000}, 10 * all_.rank() + i, at::kFloat), next, 5);
   }
   for (int i = 0; i < kCount; ++i) {
@@ -256,7 +256,7 @@ TEST_P(GroupConformance, TwoGroupsWorkFromTwoThreads) {
 
 TEST_P(GroupConformance, SendsBesideCollectives) {
   if (all_.size() == 1) GTEST_SKIP() << "skipped: one rank";
-  // As pipelines do it: a thread of its own sends while this one sums.
+  // As in pipelines: another thread sends while this one sums.
   const int next = (all_.rank() + 1) % all_.size();
   const int before = (all_.rank() + all_.size() - 1) % all_.size();
   std::atomic<int> wrong = 0;

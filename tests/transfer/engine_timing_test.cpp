@@ -84,7 +84,7 @@ TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
   EXPECT_TRUE(engine_.drain_records().empty());
 }
 
-TEST(TimedEngine, TellsHowLongAStreamStoodStill) {
+TEST(TimedEngine, MeasuresHowLongAStreamWaited) {
   const auto clock = std::make_shared<testing::ManualClock>();
   HostDevice device(clock);
   Slab slab(device, {.capacity = 2_MiB});

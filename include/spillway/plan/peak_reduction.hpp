@@ -1,4 +1,4 @@
-/// What a plan can lower the peak of a step by, as the simulator sees it.
+/// By how much a plan can lower the simulated peak of a step.
 #pragma once
 
 #include <algorithm>

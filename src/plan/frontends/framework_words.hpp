@@ -17,7 +17,7 @@ namespace spillway {
 /// The largest number of layers that a file may give.
 inline constexpr int kMostLayers = 1'000'000;
 
-/// Read a section. What is valid there but says nothing goes to `notes`.
+/// Read a section. Valid keys without effect go to `notes`.
 /// Errors: ConfigError, also for combinations without meaning.
 [[nodiscard]] InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes);
 [[nodiscard]] MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes);

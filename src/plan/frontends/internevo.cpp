@@ -22,7 +22,7 @@ class Section {
     return *model_;
   }
 
-  /// Refuses unknown keys; what a configuration says besides goes to `notes`.
+  /// Refuses unknown keys; ignored keys of a configuration go to `notes`.
   void finish(std::vector<std::string>& notes) {
     std::string ignored;
     const auto look = [&ignored](TomlReader& table, const char* key, const std::string& name) {
@@ -37,7 +37,7 @@ class Section {
     }
     flat_.finish();
     if (!ignored.empty()) {
-      notes.push_back("[internevo] says nothing about activations and is not read: " + ignored);
+      notes.push_back("[internevo] keys that do not concern activations are ignored: " + ignored);
     }
   }
 

@@ -47,7 +47,7 @@ void add_module_offload(const MegatronWords& words, const ModelShape& shape, Rul
   if (words.max_inflight_offloads) {
     if (rules.limits.offload_window) {
       rules.notes.emplace_back(
-          "[megatron] fine_grained_offloading_max_inflight_offloads says nothing here: [limits] "
+          "[megatron] fine_grained_offloading_max_inflight_offloads has no effect here: [limits] "
           "offload_window is given");
     } else {
       rules.offload_window_modules = words.max_inflight_offloads;
@@ -60,8 +60,7 @@ void add_module_offload(const MegatronWords& words, const ModelShape& shape, Rul
   }
   rules.notes.emplace_back(
       "[megatron] Megatron never offloads the last module of each kind; here the windows of "
-      "[limits] "
-      "decide what is still on the device when backward wants it");
+      "[limits] decide what is still on the device when backward needs it");
 }
 
 void add_full_recompute(const MegatronWords& words, const ModelShape& shape, Rules& rules) {
@@ -82,8 +81,8 @@ void add_full_recompute(const MegatronWords& words, const ModelShape& shape, Rul
   rules.rules.push_back(std::move(rest));
 }
 
-/// Norms and activation functions: what they make is thrown away, wherever it was saved. The
-/// others: what is made and saved inside them is thrown away, their inputs stay.
+/// Norms and activation functions: their outputs are recomputed, wherever they were saved. The
+/// others: what is made and saved inside them is recomputed, their inputs are kept.
 Rule selective_rule(const MegatronWords& words, const std::string& module) {
   Rule rule =
       named_rule("megatron: recompute_modules " + module, words.location, ActionKind::kRecompute);
@@ -107,7 +106,7 @@ void add_rules(const MegatronWords& words, const ModelShape& shape, Rules& rules
       add_module_offload(words, shape, rules);
       break;
     case RecomputeGranularity::kSelective:
-      // First: what is recomputed need not travel.
+      // First: what is recomputed need not be offloaded.
       for (const std::string& module : words.recompute_modules) {
         rules.rules.push_back(selective_rule(words, module));
       }

@@ -40,8 +40,7 @@ void add_rules(const PaddleWords& words, const ModelShape& shape, Rules& rules) 
   rules.rules.push_back(std::move(rest));
   rules.notes.emplace_back(
       "[paddle] recompute_interval counts the repeated layers of each chunk; Paddle also counts "
-      "what "
-      "stands before and after them in a stage");
+      "what stands before and after them in a stage");
 }
 
 }  // namespace spillway

@@ -68,7 +68,7 @@ class ScopeRows {
 std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
   ScopeRows rows;
   for (const Decision& decision : chunk.decisions) {
-    // Nobody can do anything about fixed buffers, so they get one line a reason.
+    // Fixed buffers cannot be changed, so they get one line per reason.
     const bool fixed = is_fixed(decision);
     std::vector<std::string> words = {fixed ? "" : decision.position.saver, "",
                                       to_string(decision.action), decision.reason};
@@ -113,7 +113,7 @@ std::string chunk_table(const ChunkPlan& chunk, const ChunkProfile* profile) {
          in_columns(table, {numbers, numbers + 1}, 2);
 }
 
-/// How much is recorded for replays, and what they start from that autograd does not save.
+/// How many calls are recorded for replays, and their anchors.
 std::string replay_table(const ChunkPlan& chunk) {
   if (chunk.operators.empty()) return {};
   std::vector<std::vector<std::string>> table = {

@@ -1,4 +1,4 @@
-/// Allowances while they are being found.
+/// Allowances while they are computed.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 namespace spillway {
 
 /// Reloads as early as everything up to their use allows.
-/// `carried`: percent of what has room that may be there while a later pass saves. What is there
-/// then makes that pass release sooner, which it may have to wait for.
+/// `carried`: percent of the free memory that reloads may use while a later pass saves. They make
+/// that pass release sooner, which it may have to wait for.
 class BackwardSetter final : public StepListener {
  public:
   BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
@@ -43,7 +43,7 @@ class BackwardSetter final : public StepListener {
     point.unpack = unpack;
     point.ledger = walk.ledger();
     point.before = std::exchange(replay_slack_, kNoAllowance);
-    // Nobody could have reloaded for a backward that had not begun.
+    // Nothing can be prefetched for a backward that has not begun.
     const bool first = std::exchange(last_pass_, position.pass) != position.pass;
     point.fetched = first ? 0 : fetched;
     points_.push_back(point);

@@ -65,7 +65,7 @@ class ForwardSetter final : public StepListener {
     return stretch;
   }
 
-  /// What an event that is still to come does to the bytes on the device.
+  /// The change of bytes on the device by a future event.
   [[nodiscard]] static std::int64_t change(const StepWalk& walk, ItemRef what,
                                            const ItemEvent& event) {
     const PlannedItem& item = walk.item(what);

@@ -13,9 +13,9 @@
 
 namespace spillway {
 
-/// What is not released by the last save before a backward cannot be until the next save, and not
-/// at all once its own backward has begun. So the last save of a forward releases what has no room
-/// up to then.
+/// What is not released by the last save before a backward cannot be released until the next save,
+/// and not at all once its own backward has begun. So the last save of a forward releases what does
+/// not fit until then.
 class LastSaveSetter final : public StepListener {
  public:
   /// `reserve`: bytes to leave for reloads where an older pass's backward follows.
@@ -78,7 +78,7 @@ class LastSaveSetter final : public StepListener {
   [[nodiscard]] bool changed() const noexcept { return changed_; }
 
  private:
-  /// What could still be released, and the part of the stretch that would win by it.
+  /// What could still be released, and the part of the stretch that would gain from it.
   struct Staying {
     std::int64_t bytes = 0;
     int from = 0;
@@ -95,7 +95,7 @@ class LastSaveSetter final : public StepListener {
   std::int64_t budget_;
   std::int64_t reserve_;
   Allowances& forward_;
-  const StepWalk* walk_ = nullptr;  // While a stretch goes on.
+  const StepWalk* walk_ = nullptr;  // During a stretch.
   std::int64_t* least_ = nullptr;
   bool changed_ = false;
   std::int64_t target_ = 0;

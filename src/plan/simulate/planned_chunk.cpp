@@ -34,7 +34,8 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
   }
 }
 
-/// Who passed a value to a call gives it up when that has returned, before anything else begins.
+/// A caller that passes a value to a call releases it when the call has returned, before anything
+/// else begins.
 int last_use_after(const PlannedChunk& chunk, int last_read) {
   const bool calls_next = last_read >= 0 && last_read < chunk.model->end &&
                           chunk.moment(last_read + 1).kind == MomentKind::kCallBegins;
@@ -108,8 +109,8 @@ void add_reload_order(PlannedChunk& chunk) {
   for (int id = static_cast<int>(chunk.items.size()) - 1; id >= 0; --id) queue(id);
 }
 
-/// By buffer: the largest results of a call that saved it. As much is there of gradients when
-/// backward asks for it.
+/// By buffer: the largest results of a call that saved it. Gradients take as much when backward
+/// unpacks it.
 std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
   const ChunkProfile& profile = *chunk.model->chunk;
   std::vector<std::int64_t> most(profile.buffers.size(), 0);
@@ -126,7 +127,7 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
   return most;
 }
 
-/// By moment: the most that may be there from it to the end.
+/// By moment: an upper bound on the bytes that persist from it to the end.
 std::vector<std::int64_t> persistent_from(const PlannedChunk& chunk) {
   const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
   std::vector<std::int64_t> least(to_index(chunk.model->end) + 1, 0);
@@ -158,7 +159,7 @@ void add_persistent_bytes(PlannedChunk& chunk) {
     return;
   }
   const std::vector<std::int64_t> persistent = persistent_from(chunk);
-  // What a node of the graph adds, later passes make beside what is there, and then add to it.
+  // Later passes allocate what a node of the graph adds, then add it to the existing gradient.
   chunk.grown_bytes.assign(to_index(end) + 1, 0);
   std::int64_t before_node = 0;
   for (int moment = begins + 1; moment <= end; ++moment) {

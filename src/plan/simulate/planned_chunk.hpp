@@ -50,11 +50,11 @@ struct PlannedChunk {
   std::vector<int> first_event;   ///< By moment, and one more.
   std::vector<int> reload_order;  ///< Offloaded items, each once, as a session queues them.
   GatherOrder gathers;            ///< By item.
-  /// Bytes of others that stay while other passes run between forward and backward,
+  /// Untracked bytes that remain while other passes run between forward and backward,
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.
   std::int64_t persistent_bytes = 0;
-  /// By moment: by how much less a later pass has beside what is there already.
+  /// By moment: by how much the untracked bytes of a later pass are smaller.
   std::vector<std::int64_t> grown_bytes;
 
   [[nodiscard]] std::span<const ItemEvent> events_at(int moment) const {

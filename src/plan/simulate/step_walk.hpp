@@ -265,7 +265,7 @@ class StepWalk {
   std::int64_t window_bytes_ = 0;
   std::deque<ItemRef> reloads_;
   std::int64_t ahead_bytes_ = 0;
-  std::int64_t fetched_ = 0;  // By the unpack that goes on.
+  std::int64_t fetched_ = 0;  // By the current unpack.
   std::int64_t host_bytes_ = 0;
   bool found_no_room_ = false;
   std::int64_t host_peak_ = 0;

@@ -1,4 +1,4 @@
-/// Gives times to what a step does: the compute stream and the link.
+/// Adds times to the events of a step: of the compute stream and the link.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ class TimedStep final : public StepListener {
   void has_gathered(const StepPosition& position, ItemRef what) override;
   void hands_over() override;
 
-  /// When the step is over.
+  /// After the end of the step.
   [[nodiscard]] Simulation take() &&;
 
  private:
@@ -45,7 +45,7 @@ class TimedStep final : public StepListener {
   [[nodiscard]] Transfer& transfer_of(ItemRef what);
   [[nodiscard]] PassStep step_of(int pass, bool backward) const;
   void wait(const StepPosition& position, ItemRef what, double until, std::int64_t& total);
-  /// Computes. Gives how long that takes without copies.
+  /// Computes. Returns how long that takes without copies.
   double go_on(double ns);
   void hold(const StepPosition& position, std::int64_t bytes);
   void span(SimulatedWork work, const StepPosition& position, double begin, int buffer);

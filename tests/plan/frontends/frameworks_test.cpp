@@ -88,7 +88,7 @@ TEST(InternEvo, SaysWhichSettingsOfAModelItDoesNotRead) {
       "\"torch.bfloat16\" }\nparallel = { zero1 = { size = 8 } }\n");
   EXPECT_EQ(layers_by(rules, ActionKind::kRecompute), "0..15");
   EXPECT_THAT(rules.notes,
-              ElementsAre("[internevo] says nothing about activations and is not read: parallel, "
+              ElementsAre("[internevo] keys that do not concern activations are ignored: parallel, "
                           "model.dtype, model.hidden_size, model.num_layers"));
   EXPECT_EQ(refused("[internevo]\nmodel = { chekpoint = true }"),
             "[rules] m.toml:2:11: unknown key \"chekpoint\" in [internevo] model; did you mean "
@@ -175,7 +175,7 @@ TEST(InternEvo, RefusesWhatHasNoMeaning) {
       "model; name the list of layers when recording");
 }
 
-TEST(InternEvo, NotesWhatSaysNothing) {
+TEST(InternEvo, NotesWhatHasNoEffect) {
   EXPECT_THAT(
       translated("[internevo]\ncpu_offloading = { enable = true }").notes,
       ElementsAre("[internevo] cpu_offloading is enabled for 0 layers: nothing is offloaded",

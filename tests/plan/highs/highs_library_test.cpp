@@ -15,7 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// What is said of paths where there is no HiGHS that could be used.
+/// The error text for paths without a usable HiGHS.
 std::string refusal(const std::vector<std::string>& paths) {
   try {
     (void)load_highs(paths);

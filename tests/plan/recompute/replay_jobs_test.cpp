@@ -147,7 +147,7 @@ TEST(ReplayJobs, PassOnARecomputedBufferThatIsDroppedBeforeItsLastReader) {
   EXPECT_EQ(replays.result.cached[1].bytes, 0);
 }
 
-TEST(ReplayJobs, StartFromAnchorsWhichStayUntilNobodyStartsFromThem) {
+TEST(ReplayJobs, StartFromAnchorsWhichAreKeptUntilTheLastReplay) {
   GraphBuilder graph(2);
   graph.save(graph.call({.layer = 0}), "kept", 0);
   const int enters = graph.call({.layer = 0, .reads = {0}, .makes = {800}});
@@ -185,7 +185,7 @@ TEST(ReplayJobs, ReleaseInForwardOnceTheCallThatMakesABufferHasEnded) {
   EXPECT_EQ(replays.result.given_up[static_cast<std::size_t>(later)], replays.model.save_moment[1]);
 }
 
-TEST(ReplayJobs, AreRefusedForWhatNobodyMade) {
+TEST(ReplayJobs, AreRefusedWhereTheMakerIsUnknown) {
   GraphBuilder graph;
   const int outside = graph.outside(true);
   graph.call({.reads = {outside}});

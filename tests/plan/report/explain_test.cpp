@@ -96,7 +96,7 @@ TEST(ExplainedPlan, ShowsWhatReplaysStartFrom) {
                 HasSubstr("  - 2 values are held as anchors (128.0 MiB), because replays start "
                           "there\n"));
   }
-  // Nothing is held for replays that start from saved buffers.
+  // There are no anchors for replays that start from saved buffers.
   const std::string saved = explain(plan_by(transformer_profile({.layers = 2}), kRules));
   EXPECT_THAT(saved, ContainsRegex(
                          "replays of chunk 0: [0-9]+ operator calls recorded, 0 anchors, 0 B\n\n"));

@@ -190,7 +190,7 @@ TEST(SetWindows, AreThoseOfALayerWithoutTimes) {
   EXPECT_LT(*set.limits.offload_window, 500_MiB);
 }
 
-TEST(SetWindows, LeaveThoseThatAreGivenAlone) {
+TEST(SetWindows, DoNotReplaceThoseThatAreGiven) {
   const Profile profile = llama_profile(4);
   for (const char* limits :
        {"[limits]\noffload_window = \"1 GiB\"\n", "[limits]\nprefetch_window = \"1 GiB\"\n"}) {

@@ -284,7 +284,7 @@ class Check {
     }
   }
 
-  /// What is nobody's: by moment while the pass runs, and the rest between its parts.
+  /// Untracked bytes: by moment while the pass runs, and the rest between its parts.
   void add_others(const CheckedPass& pass) {
     const PassModel& model = *pass.chunk->model;
     const bool again = std::any_of(passes_.begin(), passes_.end(), [&](const CheckedPass& other) {

@@ -182,7 +182,7 @@ TEST(PlanByRules, TakesAFractionInOrderOfProductionNotOfSaving) {
   Profile profile = baseline_profile({100, 100, 100, 100});
   ChunkProfile& chunk = profile.chunks[0];
   for (BufferProfile& buffer : chunk.buffers) buffer.producer.call = 3 - buffer.id;
-  chunk.buffers[1].producer = {};  // Made by nobody we know: was there first.
+  chunk.buffers[1].producer = {};  // The maker is unknown: it existed first.
   const Plan plan = plan_by(profile, "[[rule]]\nfraction = 0.75\naction = \"offload\"");
   EXPECT_THAT(offloaded(plan), ElementsAre(1, 2, 3));
 }

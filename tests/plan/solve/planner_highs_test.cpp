@@ -59,7 +59,7 @@ TEST(HighsTest, GivesTheRelaxationAsABound) {
   EXPECT_NEAR(solution.bound, -4 - 8 - 1.25, 1e-6);
 }
 
-TEST(HighsTest, TellsWhatHasNoSolution) {
+TEST(HighsTest, SaysWhatHasNoSolution) {
   LinearModel model = knapsack();
   milp_model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
   for (const bool relaxed : {false, true}) {
@@ -114,7 +114,7 @@ TEST(HighsTest, SaysTheSameOnEveryThread) {
   EXPECT_EQ(here.bound, there.bound);
 }
 
-TEST(HighsTest, RefusesAProgrammeThatIsNone) {
+TEST(HighsTest, RefusesAnInvalidModel) {
   LinearModel milp_model;
   milp_model.add_column(0, kInfinity, -1);
   EXPECT_THROW((void)solve(model, {}), Error);

@@ -336,7 +336,7 @@ TEST(Planner, MarksBudgetsOfACurveThatHaveNoPlan) {
   EXPECT_EQ(curve[1].budget, 1_MiB);
 }
 
-TEST(Planner, TellsWhatItDoes) {
+TEST(Planner, ReportsItsProgress) {
   const Profile profile = testing::llama_profile(3);
   PlannerOptions options = within(2_GiB);
   std::vector<std::string> said;

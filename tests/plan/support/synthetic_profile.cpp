@@ -104,7 +104,7 @@ Names names_of(Naming naming) {
   return {};
 }
 
-/// A tensor on its way through the forward pass.
+/// A tensor of the forward pass.
 struct Value {
   int id = -1;  // In the graph.
   Producer producer;
@@ -119,7 +119,7 @@ struct Value {
 };
 using ValueRef = std::shared_ptr<Value>;
 
-/// Runs a forward pass on paper.
+/// Simulates a forward pass.
 class Recorder {
  public:
   Recorder(ChunkProfile& chunk, bool casting_norms)
