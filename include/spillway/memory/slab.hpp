@@ -105,8 +105,8 @@ class Slab final : public LeaseHome {
   Nanoseconds pinning_time_{};
   std::exception_ptr failure_;
   bool stop_ = false;
-  std::vector<HostRegistration> registrations_;  // Only the background thread adds,
-  CommitAhead ahead_;                            // and only it uses this.
+  std::vector<HostRegistration> registrations_;  // Only the background thread adds.
+  CommitAhead ahead_;                            // Only the background thread uses it.
   std::thread thread_;                           // Last: it uses all of the above.
 };
 

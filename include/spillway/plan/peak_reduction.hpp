@@ -12,8 +12,8 @@
 namespace spillway {
 
 struct PeakReduction {
-  Bytes kept;   ///< The peak with everything kept,
-  Bytes least;  ///< and if what the plan takes away were gone at once, and back not before its use.
+  Bytes kept;   ///< The peak with everything kept.
+  Bytes least;  ///< The peak if moved buffers were released at once and reloaded at their use.
 
   /// 0 where the plan lowers nothing: what it takes away is not there at the peak.
   [[nodiscard]] Bytes most() const { return kept - std::min(kept, least); }

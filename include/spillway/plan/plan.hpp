@@ -56,8 +56,8 @@ struct RecordedOperator {
 /// A value that autograd does not save, kept because replays start from it: what enters a
 /// recomputed layer, or what takes longer to recompute than to keep.
 struct Anchor {
-  int call = 0;    ///< The call that makes it,
-  int output = 0;  ///< and its index in that call's `makes`.
+  int call = 0;    ///< The call that makes it.
+  int output = 0;  ///< Its index in that call's `makes`.
   std::string name;
   std::string scope;
   Bytes bytes;

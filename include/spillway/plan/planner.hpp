@@ -58,8 +58,8 @@ struct PlannerOptions {
 /// A plan and how good it is. Times and bytes are those of the simulator.
 struct PlannedStep {
   Plan plan;                 ///< With predictions, bound and allowances.
-  std::int64_t base_ns = 0;  ///< A step in which everything is kept,
-  Bytes base_peak;           ///< and what it has allocated at most.
+  std::int64_t base_ns = 0;  ///< Of a step in which everything is kept.
+  Bytes base_peak;           ///< The peak of that step.
   std::int64_t step_ns = 0;
   Bytes peak;
   /// The lower bounds on the step time under the budget: of the relaxed MILP model,

@@ -83,8 +83,8 @@ struct ValueProfile {
   int call = -1;             ///< The call that made it; -1: it came from outside of the pass.
   int buffer = -1;           ///< The saved buffer that holds it; -1: autograd did not save it.
   bool overwritten = false;  ///< A later call changed its storage in place.
-  bool persistent =
-      false;  ///< From outside, and still there when backward runs: a parameter, a batch.
+  /// From outside, and still there when backward runs: a parameter, a batch.
+  bool persistent = false;
 
   bool operator==(const ValueProfile&) const = default;
 };

@@ -28,11 +28,11 @@ namespace spillway {
 struct Rule {
   std::string name;  ///< For people; may be empty.
 
-  std::vector<std::string> scope;     ///< Where it was saved, and
-  std::vector<std::string> saved_by;  ///< by which operator: one save must fit both.
+  std::vector<std::string> scope;     ///< Where it was saved.
+  std::vector<std::string> saved_by;  ///< The operator that saved it; one save must match both.
   std::vector<std::string> module;    ///< Module words: a save inside one of these modules.
-  std::vector<std::string> producer;  ///< The operator that made it,
-  std::vector<std::string> made_in;   ///< and the scope that ran in.
+  std::vector<std::string> producer;  ///< The operator that made it.
+  std::vector<std::string> made_in;   ///< The scope in which that operator ran.
   std::vector<std::string> made_in_module;
   std::optional<LayerSet> layers;  ///< Of the first save.
   /// Only what enters a group of this many layers from outside; groups are counted from the start

@@ -40,8 +40,8 @@ struct SimulatedSpan {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   PassStep pass;  ///< Of a copy: that of its buffer.
-  int buffer =
-      -1;  ///< Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
+  /// Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
+  int buffer = -1;
   int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass requested.
 };
 

@@ -20,13 +20,13 @@ struct BufferLife {
   /// its call runs it is in Moment::untracked_bytes.
   int born = 0;
   int saved = 0;  ///< The moment of its first save.
-  int last_forward_use =
-      0;  ///< From this moment on only autograd references it; `dropped` if there is none.
+  /// From this moment on only autograd references it; `dropped` if there is none.
+  int last_forward_use = 0;
   int first_need = -1;  ///< The first and last unpack, as moments; -1: never.
   int last_need = -1;
   int dropped = 0;  ///< The moment at which autograd releases it; the end, if it does not.
-  bool counted =
-      false;  ///< Its bytes are its own, not in Moment::untracked_bytes: is_step_memory().
+  /// Its bytes are its own, not in Moment::untracked_bytes: is_step_memory().
+  bool counted = false;
   bool managed = false;       ///< The session manages it, even if it must not move it.
   bool movable = false;       ///< Not fixed.
   bool caller_owned = false;  ///< The session only sees its unpacks.

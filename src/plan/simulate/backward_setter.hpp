@@ -75,8 +75,8 @@ class BackwardSetter final : public StepListener {
     int unpack = -1;  // -1: a save.
     std::int64_t ledger = 0;
     std::int64_t fetched = 0;
-    std::int64_t slack = kNoAllowance;   // Up to the next point,
-    std::int64_t before = kNoAllowance;  // and while what led to this one was repeated.
+    std::int64_t slack = kNoAllowance;   // Up to the next point.
+    std::int64_t before = kNoAllowance;  // During the replay that led to this point.
   };
 
   std::int64_t budget_;

@@ -36,8 +36,8 @@ std::vector<Bytes> to_bytes(const std::vector<std::int64_t>& numbers) {
 
 /// How passes in flight share the budget.
 struct Shares {
-  std::int64_t reserve = 0;  ///< See LastSaveSetter,
-  int carried = 100;         ///< BackwardSetter.
+  std::int64_t reserve = 0;  ///< See LastSaveSetter.
+  int carried = 100;         ///< See BackwardSetter.
 };
 
 /// Simulates the plan with no limits but those of this listener.

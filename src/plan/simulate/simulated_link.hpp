@@ -19,8 +19,8 @@ class SimulatedLink {
 
   /// Some copies that run as one.
   struct Group {
-    double ready_ns = 0;  ///< Not before compute came here,
-    int after = -1;       ///< and not before this group out has ended.
+    double ready_ns = 0;  ///< It begins when compute has come here at the earliest.
+    int after = -1;       ///< It begins after the end of this group out.
     double bytes = 0;
     double begin_ns = -1;
     double end_ns = -1;

@@ -154,11 +154,11 @@ class StepWalk {
     bool ready = false;
     bool prefetched = false;
     bool gone = false;
-    bool sharded = false;      // This rank has a part of it only,
-    bool gathering = false;    // and the others' begin to come,
-    bool whole = false;        // or it was gathered.
-    bool part_here = false;    // On the device,
-    bool part_leaves = false;  // and being copied out.
+    bool sharded = false;      // This rank has only a part of it.
+    bool gathering = false;    // Its all-gather has begun.
+    bool whole = false;        // It was all-gathered.
+    bool part_here = false;    // Its part is on the device.
+    bool part_leaves = false;  // Its part is being copied out.
     signed char hidden = 0;    // Times its bytes in hidden_bytes_.
   };
 
@@ -166,8 +166,8 @@ class StepWalk {
   struct Part {
     int chunk = 0;
     int backward_begins = 0;
-    int forward = 0;   // What to add to its moments,
-    int backward = 0;  // forward and backward.
+    int forward = 0;   // The offset of its forward moments.
+    int backward = 0;  // The offset of its backward moments.
   };
 
   struct Pass {
@@ -182,8 +182,8 @@ class StepWalk {
     bool backward_begun = false;
     bool reloads_queued = false;
     bool ended = false;
-    std::vector<int> asked;   // Items to shard as soon as the other ranks have answered,
-    std::vector<int> shards;  // and those that were, in the order of gathers.
+    std::vector<int> asked;   // Items to shard as soon as the other ranks have answered.
+    std::vector<int> shards;  // Sharded items, in the order of all-gathers.
     std::size_t gathers_begun = 0;
     std::size_t gathers_wanted = 0;
   };
@@ -258,8 +258,8 @@ class StepWalk {
   // Of the chunk that runs, if it has run before: what it had added by then.
   const std::vector<std::int64_t>* grown_ = nullptr;
   std::int64_t ledger_ = 0;
-  std::int64_t hidden_bytes_ = 0;  // On the device and in neither the ledger nor the others', less
-                                   // what is in both.
+  // On the device and in neither the ledger nor the untracked bytes, less what is in both.
+  std::int64_t hidden_bytes_ = 0;
   std::int64_t cached_bytes_ = 0;
   std::deque<ItemRef> window_;  // Some may have been taken out.
   std::int64_t window_bytes_ = 0;

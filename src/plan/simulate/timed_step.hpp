@@ -54,8 +54,8 @@ class TimedStep final : public StepListener {
   [[nodiscard]] PeakLocation describe_peak() const;
 
   const std::vector<PlannedChunk>& chunks_;
-  std::vector<PassStep> passes_;  // In the order of their forwards,
-  std::vector<int> chunk_index_;  // and where their chunks are.
+  std::vector<PassStep> passes_;  // In the order of their forwards.
+  std::vector<int> chunk_index_;  // By pass: the index of its chunk.
   SimulatedLink link_;
   ShardModel shard_;
   bool trace_;
@@ -65,8 +65,8 @@ class TimedStep final : public StepListener {
   std::int64_t most_bytes_ = 0;
   bool any_bytes_ = false;
   StepPosition peak_;
-  std::vector<Transfer> transfers_;                   // In the order of their copies out,
-  std::vector<int> back_order_;                       // and back.
+  std::vector<Transfer> transfers_;                   // In the order of their copies out.
+  std::vector<int> back_order_;                       // In the order of their copies back.
   std::vector<std::vector<int>> transfer_of_;         // By pass, then item.
   double gathered_ns_ = 0;                            // The last gather is over then.
   std::map<std::pair<int, int>, double> gather_end_;  // By pass and item.

@@ -16,8 +16,8 @@ namespace spillway {
 
 /// A slot covers several moments, so the model is an approximation. In which direction:
 enum class Stance {
-  /// Copies out end when a slot begins, copies back begin when it ends, replays take no memory of
-  /// their own: every execution is a solution, so the relaxation gives a lower bound.
+  /// Copies out free memory when a slot begins, copies back take memory when it ends, replays take
+  /// no memory of their own: every execution is a solution, so the relaxation gives a lower bound.
   kOptimistic,
   /// The opposite: a solution needs no less memory than its execution.
   kCautious,
@@ -58,12 +58,12 @@ class MilpModel {
   /// What happens in a slot beside the flows of its own columns.
   struct SlotEvents {
     std::vector<Change> memory;  // On the device.
-    Terms enters;                // What may be copied out from here on,
-    Terms due_at_start;          // what must have come back before it begins,
-    Terms due_at_end;            // and what by its end.
+    Terms enters;                // What may be copied out from here on.
+    Terms due_at_start;          // What must be reloaded before it begins.
+    Terms due_at_end;            // What must be reloaded by its end.
     Terms freed;                 // On the host.
-    Terms replays;               // Milliseconds, here at the latest,
-    Terms may_come_ahead;        // and those that are due later but may be here.
+    Terms replays;               // Milliseconds of replays, here at the latest.
+    Terms may_come_ahead;        // Milliseconds of replays that are due later but may be here.
   };
 
   /// One pass of a chunk: where its forward and its backward stand in the schedule.
@@ -75,11 +75,11 @@ class MilpModel {
 
   /// The columns of the slot before.
   struct State {
-    int pool = -1;        // Bytes that may be copied out,
-    int away = -1;        // that were copied out and not back,
-    int prefetched = -1;  // that were reloaded and are not due.
-    int memory = -1;      // On the device, above what would be there if everything were kept,
-    int host = -1;        // and on the host, where that is limited.
+    int pool = -1;        // Bytes that may be copied out.
+    int away = -1;        // Bytes that were copied out and not reloaded.
+    int prefetched = -1;  // Bytes that were reloaded and are not due.
+    int memory = -1;      // On the device, relative to a step in which everything is kept.
+    int host = -1;        // On the host, where that is limited.
     int early = -1;       // Milliseconds of replays ahead of their time.
   };
 
@@ -111,8 +111,8 @@ class MilpModel {
   std::vector<Pass> passes_;
   std::vector<SlotEvents> events_;  // By slot, and one more for what comes after the end.
   std::vector<int> durations_;      // Columns by slot.
-  int first_back_ = 0;              // The first slot in which something may come back,
-  int last_out_ = -1;               // and the last one in which something may leave.
+  int first_back_ = 0;              // The first slot with reloads.
+  int last_out_ = -1;               // The last slot with copies out.
 };
 
 }  // namespace spillway

@@ -13,8 +13,8 @@ struct Move {
   std::size_t chunk = 0;
   bool value = false;
   std::size_t id = 0;
-  ActionKind action{};  ///< Of buffers,
-  Request request{};    ///< and of values.
+  ActionKind action{};  ///< For a buffer.
+  Request request{};    ///< For a value.
   double rank = 0;      ///< Smaller ones are tried first.
 };
 

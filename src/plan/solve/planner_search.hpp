@@ -70,8 +70,8 @@ class Search {
   const PlannerOptions& options_;
   std::optional<std::int64_t> host_;
   Evaluator evaluator_;
-  Slots fine_;                // For bounds,
-  Slots coarse_;              // and for choices.
+  Slots fine_;                // For bounds.
+  Slots coarse_;              // For choices.
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
   std::optional<Found> smallest_;
   int rounds_ = 0;
