@@ -33,12 +33,12 @@ struct PassMoments {
     }
     return sites[static_cast<std::size_t>(buffer)]++ == 0;
   }
-  /// ... is gone; whether it was the last.
+  /// One of its sites is dropped; whether it was the last.
   bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
 };
 
-/// The moments; what came and went between the last of them and the end is with the last, so that
-/// the end has what was left.
+/// The moments; changes between the last of them and the end count for the last, so that the end has
+/// the remaining bytes.
 [[nodiscard]] std::vector<Moment> recorded_moments(const PassMoments& pass);
 
 /// The same with the bytes of the pass alone: without those of other passes in flight when its

@@ -1,4 +1,4 @@
-/// What the moments of a recorded pass say about it; internal.
+/// From the moments of a recorded pass to the timeline of its profile; internal.
 #pragma once
 
 #include <memory>
