@@ -205,15 +205,20 @@ class JsonReader {
   std::optional<std::string> missing_;
 };
 
-/// A document of `schema` as a value.
+/// The value of a document that parse_document() gave.
 template <typename T>
-[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
-                              std::string_view schema, const OldSchema& old) {
-  Json json = parse_document(text, source, schema, old);
+[[nodiscard]] T read_parsed(Json json, const JsonSource& source) {
   json.erase("schema");
   T value;
   JsonReader::read(json, JsonPath(), source, value);
   return value;
+}
+
+/// A document of `schema` as a value.
+template <typename T>
+[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
+                              std::string_view schema, const OldSchema& old) {
+  return read_parsed<T>(parse_document(text, source, schema, old), source);
 }
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/profile/common_fields.hpp"
+#include "plan/profile/structure.hpp"
 #include "util/files.hpp"
 #include "util/json_fields.hpp"
 
@@ -200,6 +201,24 @@ SiteTable sites_of(const ChunkProfile& chunk) {
   return sites;
 }
 
+namespace {
+
+/// The same of a plan as structure_digest() of the profile that it was made for.
+std::string structure_of(const Plan& plan) {
+  StructureDigest digest;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    digest.add_chunk(chunk.chunk);
+    for (const Decision& decision : chunk.decisions) digest.add_buffer(decision.position);
+    for (std::size_t i = 0; i < chunk.sites.kind.size(); ++i) {
+      const SiteKind& kind = chunk.sites.kinds[static_cast<std::size_t>(chunk.sites.kind[i])];
+      digest.add_site(chunk.sites.buffer[i], kind.dtype, static_cast<std::size_t>(kind.dimensions));
+    }
+  }
+  return digest.text();
+}
+
+}  // namespace
+
 bool made_for(const Plan& plan, const Profile& profile) {
   const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
     return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
@@ -221,12 +240,15 @@ Plan plan_from_json(std::string_view text, std::string_view file_name) {
                        {"most_ahead", "max_prefetch"}},                         // old name
                       {{"held by the caller", "caller-owned"},                  // old name
                        {"fixed: held by the caller", "fixed: caller-owned"}}};  // old name
-  auto plan = read_document<Plan>(text, source, kPlanSchema, old);
+  Json json = parse_document(text, source, kPlanSchema, old);
+  const bool is_old = json.at("schema") == old.schema;
+  auto plan = read_parsed<Plan>(std::move(json), source);
   const JsonPath root;
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     check_chunk(plan.chunks[i], JsonPath(chunks, i), source);
   }
+  if (is_old) plan.structure = structure_of(plan);  // The last schema had another digest.
   return plan;
 }
 

@@ -1,18 +1,20 @@
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "spillway/core/error.hpp"
 #include "torch/device/error_text.hpp"
 #include "torch/execute/session_core.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
 
 /// Not 0.
 std::uint64_t word_for(const std::string& text) {
-  return std::max<std::uint64_t>(1, std::hash<std::string>()(text));
+  Digest digest;
+  digest.add(text);
+  return std::max<std::uint64_t>(1, digest.value());
 }
 
 constexpr std::uint64_t kNoError = 0;

@@ -67,6 +67,11 @@ class TorchDevice {
   /// Runs elementwise operators as one kernel; null where there is no such thing.
   [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
+  /// One 64-bit number on this device that storages with the same bits share; other bits give
+  /// another one, but for a chance of 2^-64 or so. Ranks may compare it. Queued on
+  /// current_stream(); waits for nothing.
+  [[nodiscard]] virtual at::Tensor digest(const c10::Storage& storage) = 0;
+
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual Bytes granularity() const = 0;

@@ -19,6 +19,7 @@
 
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
+#include "torch/device/cuda_digest.hpp"
 #include "torch/device/torch_device.hpp"
 #include "torch/hooks/written_by_kernel.hpp"
 #include "torch/replay/chain_runner_cuda.hpp"
@@ -120,6 +121,10 @@ class CudaTorchDevice final : public TorchDevice {
     to.event->synchronize();
     from.event->synchronize();
     return to.event->elapsed_since(*from.event);
+  }
+
+  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
+    return cuda_digest(storage);
   }
 
   [[nodiscard]] std::unique_ptr<ChainRunner> make_chain_runner() override {

@@ -9,7 +9,6 @@
 #include "torch/execute/session_core.hpp"
 #include "torch/execute/shard_digest.hpp"
 #include "torch/graph/storage_copy.hpp"
-#include "torch/graph/storage_digest.hpp"
 
 namespace spillway {
 namespace {
@@ -105,7 +104,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   if (sharding_.comparing && pass.record != nullptr) {
     const CallRecorder::Pause pause;
     sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   digest_of(buffer->storage));
+                                   device_->digest(buffer->storage));
     return false;
   }
   if (pass.layout == nullptr || pass.diverged) return false;
@@ -113,7 +112,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   const CallRecorder::Pause pause;
   if (sharding_.verifying) {
     sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   digest_of(buffer->storage));
+                                   device_->digest(buffer->storage));
     return false;
   }
   const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };

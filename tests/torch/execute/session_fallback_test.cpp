@@ -151,6 +151,9 @@ class UnlockableDevice final : public TorchDevice {
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return inner_->elapsed(from, to);
   }
+  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
+    return inner_->digest(storage);
+  }
   [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
   Bytes take_peak() override { return inner_->take_peak(); }
   [[nodiscard]] Bytes allocated() const override { return inner_->allocated(); }

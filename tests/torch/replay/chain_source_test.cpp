@@ -1,7 +1,9 @@
-/// What NVRTC makes of chains, which takes no GPU.
+/// What NVRTC makes of kernels, which takes no GPU.
 
 #include <gtest/gtest.h>
 
+#include "torch/device/cuda_digest.hpp"
+#include "torch/device/cuda_kernels.hpp"
 #include "torch/replay/chain_runner_cuda.hpp"
 
 namespace spillway {
@@ -36,6 +38,13 @@ TEST(ChainSource, SaysWhatIsWrongWithAnotherArchitecture) {
                              .nodes = {{Operation::kNegate, {0, -1}, at::kFloat, true}}};
   EXPECT_TRUE(compile_chain(program, 12, problem).empty());
   EXPECT_NE(problem.find("gpu-architecture"), std::string::npos) << problem;
+}
+
+TEST(KernelSource, OfTheDigestIsCompiled) {
+  for (const int capability : {80, 90}) {
+    std::string problem;
+    EXPECT_FALSE(compile_kernel(kCudaDigestSource, capability, problem).empty()) << problem;
+  }
 }
 
 }  // namespace
