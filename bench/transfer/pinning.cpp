@@ -28,7 +28,7 @@ std::vector<Figure> measure_pinning(Device& device, const Settings& settings) {
     const auto caller = static_cast<double>((clock.now() - begin).count());
     slab.wait_until_prepared();
     const SlabUsage usage = slab.usage();
-    const auto pinning = static_cast<double>(usage.backing_time.count());
+    const auto pinning = static_cast<double>(usage.pinning_time.count());
     per_gib.push_back(pinning / 1e9 * static_cast<double>(kGib.count()) /
                       static_cast<double>(usage.pinned.count()));
     caller_ms.push_back(caller / 1e6);

@@ -59,7 +59,7 @@ std::vector<Figure> measure_throughput(Device& device, const Settings& settings)
     for (int turn = 0; turn <= settings.repeats; ++turn) {
       const app::LinkRound round =
           app::make_round(settings.area, size, most_blocks, static_cast<std::uint64_t>(turn));
-      const app::LinkTimes bare = test.plain(round);
+      const app::LinkTimes bare = test.bare(round);
       const app::LinkTimes engine = test.engine(round);
       if (turn > 0) pairs.push_back({bare, engine});
     }

@@ -125,8 +125,8 @@ void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSou
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     const int call = chunk.operators[i].call;
     if (call <= last) {
-      const JsonPath place(operators, i);
-      refuse(source, JsonPath(place, "call"),
+      const JsonPath entry(operators, i);
+      refuse(source, JsonPath(entry, "call"),
              "more than " + std::to_string(last) + " wanted, found " + std::to_string(call));
     }
     last = call;
@@ -148,8 +148,8 @@ void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSou
 
 void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const SiteTable& sites = chunk.sites;
-  check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
-  check_places(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
+  check_indices(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
+  check_indices(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
   if (sites.kind.size() != sites.buffer.size()) {
     refuse(source, JsonPath(path, "buffer"),
            "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
@@ -171,7 +171,7 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
     const JsonPath decision(decisions, i);
     if (chunk.decisions[i].buffer != static_cast<int>(i)) {
       refuse(source, JsonPath(decision, "buffer"),
-             std::to_string(i) + ", its place in the list, wanted, found " +
+             std::to_string(i) + ", its index in the list, wanted, found " +
                  std::to_string(chunk.decisions[i].buffer));
     }
     if (chunk.decisions[i].action.shard &&
@@ -233,13 +233,13 @@ std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema)
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
   const OldSchema old{"spillway.plan/3",
-                      {{"in_flight", "offload_window"},
-                       {"ahead", "prefetch_window"},
-                       {"second", "fallback"},
-                       {"most_leaving", "max_pending_release"},
-                       {"most_ahead", "max_prefetch"}},
-                      {{"held by the caller", "caller-owned"},
-                       {"fixed: held by the caller", "fixed: caller-owned"}}};
+                      {{"in_flight", "offload_window"},                         // old name
+                       {"ahead", "prefetch_window"},                            // old name
+                       {"second", "fallback"},                                  // old name
+                       {"most_leaving", "max_pending_release"},                 // old name
+                       {"most_ahead", "max_prefetch"}},                         // old name
+                      {{"held by the caller", "caller-owned"},                  // old name
+                       {"fixed: held by the caller", "fixed: caller-owned"}}};  // old name
   Json json = parse_document(text, source, kPlanSchema, old);
   const bool is_old = json.at("schema") == old.schema;
   auto plan = read_parsed<Plan>(std::move(json), source);

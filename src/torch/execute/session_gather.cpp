@@ -66,11 +66,11 @@ void SessionCore::begin_due_gathers(Pass& pass, int id) {
   if (due == 0) return;
   while (pass.gathers_begun < pass.shards.size()) {
     const auto next = static_cast<std::size_t>(pass.shards[pass.gathers_begun]->id);
-    if (order.place[next] > due) break;
+    if (order.position[next] > due) break;
     close_forward();
     begin_gather(pass);
   }
-  if (static_cast<std::size_t>(due) <= order.place.size()) return;
+  if (static_cast<std::size_t>(due) <= order.position.size()) return;
   if (Pass* const next = next_to_gather()) begin_first_gather(*next);
 }
 

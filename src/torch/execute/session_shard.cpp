@@ -226,8 +226,8 @@ void SessionCore::close_forward() {
   const std::unique_ptr<ShardGroup::Words> answer = ask({came_to, pass->next_site});
   answer_shards(*pass, 0);
   std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
-    return pass->layout->gathers.place[static_cast<std::size_t>(a->id)] <
-           pass->layout->gathers.place[static_cast<std::size_t>(b->id)];
+    return pass->layout->gathers.position[static_cast<std::size_t>(a->id)] <
+           pass->layout->gathers.position[static_cast<std::size_t>(b->id)];
   });
   if (all_same(answer->read(), sharding_.group->size())) return;
   // Its backward may ask for something else on each rank: no gather may depend on that.

@@ -88,7 +88,7 @@ TEST(Simulate, TakesLongerBesideCopiesThatSlowComputeDown) {
   EXPECT_EQ(simulate(profile, plan_by(profile, "")).step_ns, 30 * kMillisecond);
 }
 
-/// What a slowed step shows of its pieces is what they take alone, once that is taken out again.
+/// The pieces of a slowed step take their times alone once the slowdown is subtracted.
 TEST(Simulate, TakesTheSlowingOutOfTimesThatWereMeasuredBesideCopies) {
   std::mt19937_64 random(7);
   int slowed_profiles = 0;
@@ -264,16 +264,16 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
   plan.limits.prefetch_window = Bytes(2 * kSize);
   bool prefetched = false;
   for (const SimulatedTransfer& transfer : simulate(profile, plan, options).transfers) {
-    ahead = ahead || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
-                      transfer.reloaded_in.micro_batch == 0);
+    prefetched = prefetched || (transfer.pass.micro_batch == 1 && transfer.reloaded >= 0 &&
+                                transfer.reloaded_in.micro_batch == 0);
   }
-  EXPECT_TRUE(ahead);
+  EXPECT_TRUE(prefetched);
 }
 
-TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
+TEST(Simulate, TakesWhatALaterPassHadFromTheProfile) {
   Profile profile = row_of_calls(2, 1);
   ChunkProfile& chunk = profile.chunks[0];
-  chunk.timeline.back().untracked_bytes = 5;  // A gradient that stays.
+  chunk.timeline.back().untracked_bytes = 5;  // A persistent gradient.
   SimulateOptions options;
   options.schedule = accumulate(profile, 2);
   EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5));

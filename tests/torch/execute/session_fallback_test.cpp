@@ -198,10 +198,9 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   EXPECT_EQ(report.saved_peak_with, report.saved_peak_without);
   EXPECT_GT(report.fallbacks.at("host memory could not be had"), 10U) << report;
   ASSERT_EQ(warnings.texts().size(), 1U);
-  EXPECT_THAT(
-      warnings.texts()[0],
-      HasSubstr("[slab] cannot lock 64.0 MiB of host memory after the first 0 B: [register] "
-                "the pages cannot be locked, as the test wants it; "));
+  EXPECT_THAT(warnings.texts()[0],
+              HasSubstr("[slab] cannot pin 64.0 MiB of host memory after the first 0 B: [register] "
+                        "the pages cannot be locked, as the test wants it; "));
 }
 
 TEST(Session, TakesAnotherNumberOfMicroBatches) {
