@@ -459,7 +459,7 @@ def test_the_report_tells_what_was_recomputed():
     assert values["bytes_recomputed"] >= values["actions"]["recompute"]["bytes"] > 0
     assert values["saved_peak_with"] < values["saved_peak_without"] and values["demoted"] == []
     assert set(values["waits"]) == {"step", "release_ns", "reload_ns", "in_place_ns", "gather_ns"}
-    assert set(values["stayed"]) == {"buffers", "bytes"}
+    assert set(values["offloads_skipped"]) == {"buffers", "bytes"}
     assert "recomputed " in str(session.report())
 
 

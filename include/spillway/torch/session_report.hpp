@@ -40,33 +40,33 @@ struct ShardTotals {
   int ranks = 0;  ///< 0: there is no group.
   std::uint64_t buffers = 0;
   Bytes bytes;                     ///< Of whole buffers; of these this rank held
-  Bytes held;                      ///< so many.
+  Bytes part_bytes;                ///< so many.
   std::uint64_t gathers = 0;       ///< Begun, each of one buffer,
   std::uint64_t late_gathers = 0;  ///< and of these the ones that were not begun ahead.
   /// Gathered again at the end of their forward, because a rank did not save the same.
-  std::uint64_t restored = 0;
+  std::uint64_t regathered = 0;
   /// Planned to be sharded, and not equal on all ranks: scope, operator, reason.
-  std::vector<std::string> refused;
+  std::vector<std::string> mismatched;
 };
 
 /// What a budget came to.
 struct BudgetReport {
-  Bytes budget;                  ///< 0 as long as no plan was made.
-  std::uint64_t waiting = 0;     ///< Steps that ran before there was a plan.
-  std::uint64_t plans = 0;       ///< Made so far.
-  std::string problem;           ///< What the planner said last, if it found no plan.
-  Nanoseconds predicted_step{};  ///< Of the plan that is carried out.
-  Nanoseconds base_step{};       ///< Predicted, if everything were kept.
-  Nanoseconds bound_step{};      ///< No plan of this kind is faster.
-  Bytes predicted_peak;          ///< Above what is allocated before a step; so is
-  Bytes measured_peak;           ///< that of the last step that carried the plan out. 0: none yet.
+  Bytes budget;                       ///< 0 as long as no plan was made.
+  std::uint64_t unplanned_steps = 0;  ///< Steps that ran before there was a plan.
+  std::uint64_t plans = 0;            ///< Made so far.
+  std::string problem;                ///< What the planner said last, if it found no plan.
+  Nanoseconds predicted_step{};       ///< Of the plan that is carried out.
+  Nanoseconds base_step{};            ///< Predicted, if everything were kept.
+  Nanoseconds bound_step{};           ///< No plan of this kind is faster.
+  Bytes predicted_peak;               ///< Above what is allocated before a step; so is
+  Bytes measured_peak;  ///< that of the last step that carried the plan out. 0: none yet.
   /// Of the last step that proved it, which has what a layer remakes twice. Above the budget only
   /// if too little of the rest could leave.
   Bytes verification_peak;
   Nanoseconds measured_step{};     ///< Of the last such step that was measured. 0: none yet.
   std::vector<std::string> drift;  ///< Where the last measured step left the prediction.
   /// Measured steps whose peak was above the budget: with sizes that no plan has seen before.
-  std::uint64_t above = 0;
+  std::uint64_t over_budget_steps = 0;
 };
 
 struct SessionReport {
@@ -97,7 +97,7 @@ struct SessionReport {
   std::uint64_t late_reloads = 0;   ///< Reloads that were not asked for ahead.
   /// Planned to be offloaded, and not copied out because backward followed at once, as in the step
   /// before, and sizes were the same. They were never more than the window `offload_window`.
-  ActionTotals stayed;
+  ActionTotals offloads_skipped;
   std::uint64_t repeated_calls = 0;  ///< Operator calls repeated to recompute buffers,
   std::uint64_t fused_kernels = 0;   ///< some of them by so many kernels, several in each,
   Bytes bytes_recomputed;            ///< and what they gave back.

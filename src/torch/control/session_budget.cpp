@@ -377,14 +377,14 @@ void SessionCore::look_at_measured() const {
 BudgetReport SessionCore::budget_report() const {
   look_at_measured();
   BudgetReport report;
-  report.waiting = budgeting_.waiting_steps;
+  report.unplanned_steps = budgeting_.waiting_steps;
   report.plans = budgeting_.plans;
   report.problem = budgeting_.problem;
   report.measured_peak = budgeting_.measured_peak;
   report.verification_peak = budgeting_.verification_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
-  report.above = budgeting_.above;
+  report.over_budget_steps = budgeting_.above;
   if (plan_ == nullptr) return report;
   report.budget = plan_->budget.value_or(Bytes(0));
   report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));

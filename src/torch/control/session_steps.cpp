@@ -236,7 +236,7 @@ void SessionCore::adopt_plan(Plan plan) {
   verify_next_ = true;
   demoted_.clear();
   sharding_.verified = false;
-  sharding_.refused.clear();
+  sharding_.mismatched.clear();
   remember_plan();
   lay_out();
 }
@@ -377,7 +377,7 @@ SessionReport SessionCore::report() const {
   report.bytes_back = last_step_.bytes_back;
   report.used_in_place = last_step_.used_in_place;
   report.late_reloads = last_step_.late_reloads;
-  report.stayed = last_step_.stayed;
+  report.offloads_skipped = last_step_.offloads_skipped;
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;

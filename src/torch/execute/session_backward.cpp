@@ -94,8 +94,8 @@ void SessionCore::queue_reloads(Pass& pass) {
       // Its backward is near: it stays.
       take_from_window(buffer);
       if (!buffer->ticket) {
-        ++step_.stayed.buffers;
-        step_.stayed.bytes += Bytes(buffer->bytes);
+        ++step_.offloads_skipped.buffers;
+        step_.offloads_skipped.bytes += Bytes(buffer->bytes);
       }
       return;
     }

@@ -371,7 +371,7 @@ class SessionCore final : public Interceptor,
     std::shared_ptr<Pass> open;         // Whose forward runs.
     OffloadWindow<std::shared_ptr<ShardedBuffer>> window;  // Parts that are copied out.
     std::vector<std::pair<Verification::Key, at::Tensor>> digests;
-    std::vector<std::string> refused;
+    std::vector<std::string> mismatched;
     bool warned = false;
   };
   Sharding sharding_;
@@ -400,7 +400,7 @@ class SessionCore final : public Interceptor,
     std::uint64_t repeated_calls = 0;
     std::uint64_t fused_kernels = 0;
     Bytes bytes_recomputed;
-    ActionTotals stayed;
+    ActionTotals offloads_skipped;
     ShardTotals shard;
   };
   StepCounts step_;

@@ -175,7 +175,7 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   pass.shards.push_back(shard);
   ++step_.shard.buffers;
   step_.shard.bytes += Bytes(shard->bytes);
-  step_.shard.held += Bytes(shard->part_bytes);
+  step_.shard.part_bytes += Bytes(shard->part_bytes);
   if (buffer != nullptr) {
     mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
     last_forward_use(buffer->bytes);
@@ -235,7 +235,7 @@ void SessionCore::close_forward() {
   count_fallback("a pass was not sharded: it was not the same on all ranks of the shard group");
   while (pass->gathers_begun < pass->shards.size()) {
     begin_gather(*pass);
-    ++step_.shard.restored;
+    ++step_.shard.regathered;
   }
 }
 

@@ -71,7 +71,7 @@ void SessionCore::finish_shard_verification() {
   const auto refuse = [&](Action& action, std::string& reason, const std::string& name) {
     action.shard = false;
     reason += std::string(", but ") + kUnequal;
-    sharding_.refused.push_back(name + ": " + kUnequal);
+    sharding_.mismatched.push_back(name + ": " + kUnequal);
     count_fallback(std::string("not sharded: ") + kUnequal);
   };
   for (ChunkPlan& chunk : plan->chunks) {
@@ -96,12 +96,12 @@ ShardModel SessionCore::shard_model() const {
 }
 
 std::optional<ShardTotals> SessionCore::shard_report() const {
-  if (sharding_.group == nullptr && sharding_.digest == 0 && sharding_.refused.empty()) {
+  if (sharding_.group == nullptr && sharding_.digest == 0 && sharding_.mismatched.empty()) {
     return std::nullopt;
   }
   ShardTotals totals = last_step_.shard;
   totals.ranks = sharding_.group != nullptr ? sharding_.group->size() : 0;
-  totals.refused = sharding_.refused;
+  totals.mismatched = sharding_.mismatched;
   return totals;
 }
 

@@ -63,7 +63,7 @@ TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
   ASSERT_TRUE(report.budget);
   EXPECT_GE(report.budget->plans, 1U);
   EXPECT_LE(report.budget->plans, 4U);  // Thrice more at most, with the times of timed steps.
-  EXPECT_EQ(report.budget->waiting, 0U);
+  EXPECT_EQ(report.budget->unplanned_steps, 0U);
   EXPECT_GT(report.budget->budget, 0_B);
   EXPECT_LE(report.budget->predicted_peak, report.budget->budget);
   EXPECT_GT(report.budget->measured_peak, 0_B);
@@ -173,7 +173,7 @@ TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
     EXPECT_THAT(report.budget->problem, HasSubstr("no plan fits"));
     EXPECT_THAT(report.to_text(), HasSubstr("no plan "));
     EXPECT_EQ(report.budget->plans, 0U);
-    EXPECT_GT(report.budget->waiting, 0U);
+    EXPECT_GT(report.budget->unplanned_steps, 0U);
     EXPECT_GT(report.bytes_out, 100_KiB);  // Everything goes on to be offloaded.
     EXPECT_GT(report.actions.at("offload").buffers, 10U);
   }
@@ -257,7 +257,7 @@ TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
   };
   const SessionReport before = steps(1, 12);
   const SessionReport larger = steps(16384, 8);
-  EXPECT_GT(larger.budget->above, before.budget->above) << larger;
+  EXPECT_GT(larger.budget->over_budget_steps, before.budget->over_budget_steps) << larger;
   EXPECT_GT(larger.budget->plans, before.budget->plans) << larger;
   EXPECT_EQ(larger.budget->budget, before.budget->budget);
   EXPECT_LE(larger.budget->plans, before.budget->plans + 3 + 3) << larger;
@@ -272,7 +272,7 @@ TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
   };
   EXPECT_EQ(difference({}, session, 20, lengths), 0);
   const SessionReport report = session.report();
-  EXPECT_EQ(report.budget->above, 0U) << report;
+  EXPECT_EQ(report.budget->over_budget_steps, 0U) << report;
   EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
   EXPECT_EQ(report.recorded_steps, 1U);
   EXPECT_GT(

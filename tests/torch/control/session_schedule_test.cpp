@@ -217,7 +217,7 @@ TEST(SessionSchedule, LetsTheLastStageKeepWhatItNeedsAtOnce) {
   Session session(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4), 0);
   const SessionReport report = session.report();
-  EXPECT_GT(report.stayed.buffers, 0U) << report;
+  EXPECT_GT(report.offloads_skipped.buffers, 0U) << report;
   Session first(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kFirstOfFour), first, 4), 0);
   EXPECT_GT(first.report().bytes_out, report.bytes_out * 2) << first.report();
@@ -272,7 +272,7 @@ TEST(SessionSchedule, PlansForEachOrderAndRemembersThePlans) {
   // What timed steps and steps above the budget may ask for, and not one for each change.
   EXPECT_LE(report.budget->plans, plans + 6) << report;
   EXPECT_EQ(report.recorded_steps, 1U) << report;
-  EXPECT_EQ(report.budget->waiting, 0U) << report;
+  EXPECT_EQ(report.budget->unplanned_steps, 0U) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
 }
 

@@ -187,13 +187,13 @@ TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
   reports.push_back(session.report());
   const SessionReport& first = reports[2];  // Of the first step that carries the plan out:
   const SessionReport& last = reports[4];   // nobody knew yet that backward follows at once.
-  EXPECT_EQ(first.stayed.buffers, 0U) << first;
+  EXPECT_EQ(first.offloads_skipped.buffers, 0U) << first;
   EXPECT_GT(first.used_in_place, 0U) << first;
-  EXPECT_EQ(last.stayed.buffers, first.used_in_place) << last;
+  EXPECT_EQ(last.offloads_skipped.buffers, first.used_in_place) << last;
   EXPECT_EQ(last.used_in_place, 0U) << last;
-  EXPECT_GT(last.stayed.bytes, 0_B) << last;
-  EXPECT_LE(last.stayed.bytes, 64_KiB) << last;
-  EXPECT_EQ(last.bytes_out + last.stayed.bytes, first.bytes_out) << last;
+  EXPECT_GT(last.offloads_skipped.bytes, 0_B) << last;
+  EXPECT_LE(last.offloads_skipped.bytes, 64_KiB) << last;
+  EXPECT_EQ(last.bytes_out + last.offloads_skipped.bytes, first.bytes_out) << last;
   EXPECT_EQ(last.bytes_back, first.bytes_back) << last;
   EXPECT_EQ(last.saved_peak_with, first.saved_peak_with) << last;
 }
@@ -243,13 +243,14 @@ TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
       if (i == 0) continue;
       // Everything that was saved either left or stayed within the window.
       const SessionReport report = session.report();
-      EXPECT_EQ(report.bytes_out + report.stayed.bytes, report.saved_peak_without) << report;
-      EXPECT_LE(report.stayed.bytes, 64_KiB) << report;
+      EXPECT_EQ(report.bytes_out + report.offloads_skipped.bytes, report.saved_peak_without)
+          << report;
+      EXPECT_LE(report.offloads_skipped.bytes, 64_KiB) << report;
       EXPECT_LE(report.saved_peak_with, 64_KiB + 128_KiB + 96_KiB) << report;
-      stayed += report.stayed.buffers;
+      stayed += report.offloads_skipped.buffers;
       // In every other step sizes have just changed, from the first buffer on.
       if (all && i % 2 == 0) {
-        EXPECT_EQ(report.stayed.buffers, 0U) << report;
+        EXPECT_EQ(report.offloads_skipped.buffers, 0U) << report;
       }
     }
     EXPECT_GT(stayed, 5U);
