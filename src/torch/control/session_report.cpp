@@ -19,23 +19,21 @@ template <typename Line>
 void write_budget(const BudgetReport& budget, Line&& line) {
   if (!budget.problem.empty()) line("no plan", budget.problem);
   if (budget.unplanned_steps > 0) {
-    line("waited for the plan",
-         std::to_string(budget.unplanned_steps) + " steps, everything offloaded");
+    line("unplanned steps", std::to_string(budget.unplanned_steps) + ", everything offloaded");
   }
   if (budget.plans == 0) return;
   const auto measured = [](bool any, const std::string& text) {
     return any ? ", measured " + text : std::string();
   };
-  line("budget",
-       to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
-           measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
-           (budget.verification_peak > Bytes(0)
-                ? "; " + to_string(budget.verification_peak) + " in the step that proved it"
-                : ""));
+  line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
+                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+                     (budget.verification_peak > Bytes(0)
+                          ? "; " + to_string(budget.verification_peak) + " in the verification step"
+                          : ""));
   line("step time",
        "predicted " + milliseconds(budget.predicted_step) + " ms" +
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
-           "; with everything kept " + milliseconds(budget.base_step) + " ms");
+           "; everything kept " + milliseconds(budget.base_step) + " ms");
   if (budget.bound_step.count() > 0) {
     const double above = static_cast<double>(budget.predicted_step.count()) /
                              static_cast<double>(budget.bound_step.count()) -
@@ -45,14 +43,14 @@ void write_budget(const BudgetReport& budget, Line&& line) {
   }
   for (const std::string& each : budget.drift) line("drift", each);
   if (budget.over_budget_steps > 0)
-    line("above the budget", std::to_string(budget.over_budget_steps) + " steps");
+    line("over-budget steps", std::to_string(budget.over_budget_steps));
 }
 
 template <typename Line>
 void write_shard(const ShardTotals& shard, const WaitTotals& waits, Line&& line) {
   if (shard.ranks > 0) {
     line("sharded", std::to_string(shard.buffers) + " buffers, " + to_string(shard.bytes) +
-                        ", over " + std::to_string(shard.ranks) + " ranks; held here " +
+                        ", over " + std::to_string(shard.ranks) + " ranks; on this rank " +
                         to_string(shard.part_bytes));
   }
   if (shard.gathers > 0) {
@@ -60,8 +58,7 @@ void write_shard(const ShardTotals& shard, const WaitTotals& waits, Line&& line)
                          std::to_string(shard.late_gathers) + " of them late" +
                          (waits.step > 0 ? ", waited " + milliseconds(waits.gather) + " ms" : ""));
   }
-  if (shard.regathered > 0)
-    line("gathered too soon", std::to_string(shard.regathered) + " buffers");
+  if (shard.regathered > 0) line("regathered", std::to_string(shard.regathered) + " buffers");
   for (const std::string& each : shard.mismatched) line("not sharded", each);
 }
 
@@ -106,10 +103,10 @@ std::string SessionReport::to_text() const {
        "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
   if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
   if (budget) write_budget(*budget, line);
-  line("planned reduction",
-       to_string(planned_reduction) + ", reached R = " + with_decimals(reduction_ratio, 2));
+  line("planned reduction", to_string(planned_reduction) + ", peak reduction ratio " +
+                                with_decimals(reduction_ratio, 2));
   for (const auto& [action, totals] : actions) line(action, totals_of(totals));
-  line("last step", "out " + to_string(bytes_out) + ", back " + to_string(bytes_back) +
+  line("last step", "offloaded " + to_string(bytes_out) + ", reloaded " + to_string(bytes_back) +
                         ", used in place " + number(used_in_place) + ", late reloads " +
                         number(late_reloads));
   if (repeated_calls > 0) {

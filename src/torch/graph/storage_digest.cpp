@@ -16,7 +16,7 @@ constexpr std::int64_t kFirstFactor = 0x2545F4914F6CDD1D;
 constexpr std::int64_t kSecondFactor = 0x5851F42D4C957F2D;
 constexpr std::int64_t kStride = 0x1E3779B97F4A7C15;
 
-/// Sums over words that were mixed with their places; whole numbers add up in any order.
+/// Sums over words that were mixed with their positions; whole numbers add up in any order.
 at::Tensor digest_of_words(const at::Tensor& words, std::int64_t begin) {
   at::Tensor mixed = at::arange(begin, begin + words.numel(), words.options());
   mixed.mul_(kStride).bitwise_xor_(words).mul_(kFirstFactor);

@@ -1,5 +1,5 @@
-/// Knows a storage without keeping its memory; internal. While a pin exists the address of the
-/// StorageImpl is not used for another one, so it can stand for the storage's identity.
+/// Identifies a storage without keeping its memory; internal. While a pin exists, the address of the
+/// StorageImpl is not reused, so it identifies the storage.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -19,18 +19,18 @@
 namespace spillway {
 namespace {
 
-/// The compiler, loaded when it is first wanted: torch does the same, and a program that never
-/// recomputes never needs it.
+/// The compiler, loaded on first use: torch does the same, and a program that never recomputes never
+/// needs it.
 class Compiler {
  public:
-  /// Null if it is not there.
+  /// Null if it cannot be loaded.
   static const Compiler* get() {
     static const Compiler kCompiler;
     return kCompiler.usable_ ? &kCompiler : nullptr;
   }
 
-  /// Machine code for the device of that capability. Empty if it cannot be compiled; `problem` says
-  /// why.
+  /// Machine code for devices of that capability. Empty if it cannot be compiled; then `problem` has
+  /// the reason.
   [[nodiscard]] std::vector<char> compile(const std::string& source, int capability,
                                           std::string& problem) const {
     nvrtcProgram program = nullptr;
@@ -39,7 +39,7 @@ class Compiler {
       return {};
     }
     const std::string architecture = "--gpu-architecture=sm_" + std::to_string(capability);
-    // Products and sums are rounded one by one, as those of operators are.
+    // No fused multiply-add: each operator rounds its result.
     const std::array<const char*, 3> options = {architecture.c_str(), "--std=c++17",
                                                 "--fmad=false"};
     const nvrtcResult result = compile_(program, static_cast<int>(options.size()), options.data());
@@ -60,7 +60,7 @@ class Compiler {
  private:
   Compiler() {
     const std::string name = "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000);
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // For ever.
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // Never closed.
     if (library == nullptr) return;
     usable_ =
         find(library, "nvrtcCreateProgram", create_) &&
@@ -93,7 +93,7 @@ std::vector<char> compile(const std::string& source, int capability, std::string
   return compiler->compile(source, capability, problem);
 }
 
-/// All that were compiled in this process, by source and capability; they stay.
+/// All kernels compiled in this process, by source and capability; never freed.
 class Kernels {
  public:
   static Kernels& get() {
@@ -101,7 +101,7 @@ class Kernels {
     return *kKernels;
   }
 
-  /// Null if there can be none. Said once for each.
+  /// Null if it cannot be compiled. Warns once for each.
   cudaKernel_t find(const std::string& source, int capability) {
     const std::lock_guard lock(mutex_);
     const auto [found, added] = kernels_.try_emplace({source, capability}, nullptr);
@@ -163,7 +163,7 @@ class CudaChainRunner final : public ChainRunner {
   }
 
  private:
-  /// The source of a program need not be written again to find its kernel.
+  /// Caches kernels by program, so that the source is generated once.
   cudaKernel_t known(const ChainProgram& program) {
     for (const auto& [each, kernel] : programs_) {
       if (each == program) return kernel;

@@ -173,7 +173,7 @@ TEST(Shard, CutsWindowsOfOneBufferOnce) {
   EXPECT_THAT(session.report().fallbacks, IsEmpty());
 }
 
-constexpr const char* kDiverged = "the pass saved something else than what was recorded";
+constexpr const char* kDiverged = "the pass saved other tensors than profiled";
 constexpr const char* kNotTheSame =
     "a pass was not sharded: it was not the same on all ranks of the shard group";
 

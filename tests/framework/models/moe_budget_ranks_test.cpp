@@ -20,7 +20,8 @@ using testing::moe_session;
 using testing::MoeCase;
 using testing::ranks;
 
-constexpr const char* kLeft = "more was saved than was recorded: a buffer that was to be kept left";
+constexpr const char* kLeft =
+    "activation larger than profiled: a buffer planned to stay on the device was offloaded";
 
 struct Outcome {
   std::vector<at::Tensor> values;  ///< Losses and gradients.

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using testing::TinyModel;
 using testing::TinyOptions;
 
-constexpr const char* kDiverged = "the pass saved something else than what was recorded";
+constexpr const char* kDiverged = "the pass saved other tensors than profiled";
 constexpr const char* kOtherStructure =
     "the plan given was made for another structure than the one recorded";
 

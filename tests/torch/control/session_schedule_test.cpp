@@ -232,7 +232,7 @@ TEST(SessionSchedule, GoesOnSafelyWhenPassesComeInAnotherOrder) {
     EXPECT_EQ(difference_of(stage_of(kFirstOfFour), session, 6, as_told, gpipe), 0);
     EXPECT_THAT(session.report().fallbacks,
                 ::testing::ElementsAre(
-                    ::testing::Pair("the passes did not come in the order of the schedule", 1U)));
+                    ::testing::Pair("the passes did not run in the order of the schedule", 1U)));
   }
 }
 
@@ -242,8 +242,9 @@ TEST(SessionSchedule, CountsAStepThatEndsEarly) {
   };
   Session session(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4, as_told, half), 0);
-  EXPECT_THAT(session.report().fallbacks, ::testing::ElementsAre(::testing::Pair(
-                                              "the step ended before its schedule did", 1U)));
+  EXPECT_THAT(session.report().fallbacks,
+              ::testing::ElementsAre(
+                  ::testing::Pair("the step ended before its schedule was complete", 1U)));
 }
 
 TEST(SessionSchedule, MayHaveAnotherNumberOfMicroBatchesInEveryStep) {

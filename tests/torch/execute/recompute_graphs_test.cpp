@@ -271,7 +271,7 @@ TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
   const SessionReport report = session.report();
   ASSERT_FALSE(report.demoted.empty()) << report;
   EXPECT_THAT(report.demoted[0],
-              ::testing::HasSubstr("not recomputable: [recompute] spillway_test::grows gave"));
+              ::testing::HasSubstr("not recomputable: [recompute] spillway_test::grows returned"));
   EXPECT_GT(report.repeated_calls, 0U) << report;
 }
 

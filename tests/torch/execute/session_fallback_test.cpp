@@ -120,12 +120,13 @@ TEST(Session, WarnsOnceWhenTheHostTierIsFull) {
   const Warnings warnings;
   EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
   ASSERT_EQ(warnings.texts().size(), 1U);
-  EXPECT_THAT(warnings.texts()[0],
-              ::testing::MatchesRegex(
-                  ".*\\[offload\\] no room in host memory for a buffer of [0-9.]+ KiB, which stays "
-                  "on the device: [0-9.]+ KiB of at most 128.0 KiB are in use; raise `host` under "
-                  "\\[limits\\] in the rules, or SessionOptions::host\\. The session goes on; its "
-                  "report counts such buffers\\. Said once a session\\."));
+  EXPECT_THAT(
+      warnings.texts()[0],
+      ::testing::MatchesRegex(
+          ".*\\[offload\\] no room in host memory for a buffer of [0-9.]+ KiB, which stays "
+          "on the device: [0-9.]+ KiB of at most 128.0 KiB are in use; raise `host` under "
+          "\\[limits\\] in the rules, or SessionOptions::host\\. The session continues "
+          "and counts such buffers in its report. This warning appears once per session\\."));
 }
 
 /// The CPU with a device whose memory cannot be locked.
@@ -193,7 +194,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   EXPECT_EQ(report.bytes_out, 0_B);
   EXPECT_EQ(report.host_peak, 0_B);
   EXPECT_EQ(report.saved_peak_with, report.saved_peak_without);
-  EXPECT_GT(report.fallbacks.at("host memory could not be had"), 10U) << report;
+  EXPECT_GT(report.fallbacks.at("host memory could not be allocated"), 10U) << report;
   ASSERT_EQ(warnings.texts().size(), 1U);
   EXPECT_THAT(
       warnings.texts()[0],

@@ -37,8 +37,8 @@ TEST(Verification, CatchesAKernelThatTheDispatcherDoesNotSee) {
                 session),
             0);
   ASSERT_FALSE(session.report().demoted.empty()) << session.report();
-  EXPECT_THAT(session.report().demoted[0], HasSubstr("recomputed it had other bits"));
-  EXPECT_THAT(session.report().to_text(), HasSubstr("other bits"));
+  EXPECT_THAT(session.report().demoted[0], HasSubstr("its recomputed bits differ"));
+  EXPECT_THAT(session.report().to_text(), HasSubstr("bits differ"));
 }
 
 TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {

@@ -152,9 +152,9 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfWhatCameFromOutside) {
   const at::Tensor x = at::randn({4});
   notebook_.follow([&] { return x.add_(1); });
   const Call& maker = notebook_.book().call(notebook_.book().value(notebook_.value_of(x)).maker);
-  EXPECT_EQ(maker.no_replay, "a change of something that came from outside");
+  EXPECT_EQ(maker.no_replay, "an in-place change of something that came from outside");
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(x)).problem,
-            "a change of something that came from outside (aten::add_)");
+            "an in-place change of something that came from outside (aten::add_)");
 }
 
 TEST_F(RecipeBookTest, StartsFromWhatCannotBeRepeatedIfItIsThere) {
@@ -172,20 +172,21 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
   other.fix(made);
   other.follow([&] { return made.mul_(2); });
   EXPECT_EQ(find_recipe(other.book(), other.value_of(made)).problem,
-            "a change of something that came from outside (aten::mul_)");
+            "an in-place change of something that came from outside (aten::mul_)");
 }
 
 TEST_F(RecipeBookTest, RefusesMemoryThatNoOperatorWrote) {
   const at::Tensor y = notebook_.follow([] { return at::empty({4}); });
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
-            "something that is not an operator wrote it (aten::empty)");
+            "it was not written by an operator (aten::empty)");
 }
 
 TEST_F(RecipeBookTest, RefusesArgumentsThatAreNoPlainTensors) {
   const at::Tensor sparse = at::eye(4).to_sparse();
   const at::Tensor y = notebook_.follow([&] { return at::mm(sparse, at::ones({4, 4})); });
   const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
-  EXPECT_THAT(recipe.problem, ::testing::HasSubstr("an argument that is not a plain tensor"));
+  EXPECT_THAT(recipe.problem,
+              ::testing::HasSubstr("an argument that is not an ordinary dense tensor"));
 }
 
 TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
@@ -201,7 +202,7 @@ TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
     z = other.follow([&] { return x * 2; });
   }
   EXPECT_EQ(find_recipe(other.book(), other.value_of(z)).problem,
-            "something it was made from is gone or was changed");
+            "an input of its recipe is gone or was changed");
 }
 
 TEST_F(RecipeBookTest, SaysThatSomethingWasChanged) {
@@ -209,7 +210,7 @@ TEST_F(RecipeBookTest, SaysThatSomethingWasChanged) {
   const at::Tensor y = notebook_.follow([&] { return x * 2; });
   x.add_(1);
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
-            "something it was made from is gone or was changed");
+            "an input of its recipe is gone or was changed");
 }
 
 TEST_F(RecipeBookTest, HoldsNoTensor) {

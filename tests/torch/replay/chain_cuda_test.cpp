@@ -172,9 +172,7 @@ TEST_F(CudaChainOfASession, IsGivenUpBeforeBuffersAre) {
   const SessionReport report = session_->report();
   EXPECT_EQ(report.fused_kernels, 0U) << report;
   EXPECT_EQ(report.demoted.size(), 1U) << report;
-  EXPECT_EQ(report.fallbacks.count(
-                "what was proved differs where replays are fused, so they are not any more"),
-            1U)
+  EXPECT_EQ(report.fallbacks.count("verification failed with fused replays: fusion is now off"), 1U)
       << report;
 }
 

@@ -277,9 +277,9 @@ TEST_F(ReplayTest, RefusesARootThatWasChanged) {
 TEST_F(ReplayTest, NamesTheCallWhoseArgumentIsGone) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
   x_.reset();
-  EXPECT_THAT(
-      error_text<c10::Error>([&] { (void)notebook_.again(y); }),
-      ::testing::HasSubstr("[recompute] aten::sin cannot be repeated: an argument of it is gone"));
+  EXPECT_THAT(error_text<c10::Error>([&] { (void)notebook_.again(y); }),
+              ::testing::HasSubstr(
+                  "[recompute] aten::sin cannot be repeated: one of its arguments is gone"));
 }
 
 }  // namespace

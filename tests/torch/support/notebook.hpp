@@ -55,7 +55,7 @@ class Notebook final : public CallListener {
       job.wanted[value] = true;
       const auto there = [this](ValueId id) {
         const Value& each = book_.value(id);
-        return each.remade || each.fixed || each.maker < 0;
+        return each.recomputed || each.fixed || each.maker < 0;
       };
       for (const CallId call : calls_to_repeat(book_, value, there)) calls.insert(call);
     }
