@@ -50,7 +50,7 @@ SessionOptions carrying_out(Plan plan) {
   return options;
 }
 
-TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
+TEST(Allowances, BoundBytesOnTheDeviceAndKeepTheBits) {
   const Recorded recorded = record(baseline_step);
   Bytes before;
   for (const Bytes allowed : {0_B, 64_KiB, 256_KiB, 512_KiB}) {
@@ -66,7 +66,7 @@ TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
   }
 }
 
-TEST(Allowances, AsLargeAsEverythingMoveNothing) {
+TEST(Allowances, AsLargeAsEverythingOffloadNothing) {
   const Recorded recorded = record(baseline_step);
   Session session(carrying_out(with_allowances(recorded, 1_GiB, 1_GiB)));
   EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
@@ -76,7 +76,7 @@ TEST(Allowances, AsLargeAsEverythingMoveNothing) {
   EXPECT_EQ(report.offloads_skipped.bytes, report.saved_peak_without) << report;
 }
 
-TEST(Allowances, GoWithLimitsOnWhatLingers) {
+TEST(Allowances, WorkWithALimitOnPendingReleases) {
   const Recorded recorded = record(baseline_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
   plan.max_pending_release = 0_B;
@@ -89,7 +89,7 @@ TEST(Allowances, GoWithLimitsOnWhatLingers) {
   EXPECT_TRUE(report.fallbacks.empty()) << report;
 }
 
-TEST(Allowances, OfEachPlaceApplyThere) {
+TEST(Allowances, ApplyAtTheirSites) {
   const Recorded recorded = record(baseline_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
   // Everything that was saved before the last site leaves there at once.
@@ -126,7 +126,7 @@ TEST(Allowances, HoldForSeveralPassesTogether) {
   }
 }
 
-TEST(Allowances, GoWithRecomputation) {
+TEST(Allowances, WorkWithRecomputation) {
   Session recording(testing::recompute_everything());
   EXPECT_EQ(difference({}, recording, 1, baseline_step), 0);
   Plan plan = *recording.plan();
@@ -146,7 +146,7 @@ TEST(Allowances, GoWithRecomputation) {
   EXPECT_GT(session.report().bytes_back, 0_B);
 }
 
-TEST(Allowances, OutlastAGraphThatIsUsedTwice) {
+TEST(Allowances, WorkForAGraphThatIsUsedTwice) {
   const auto twice = [](TinyModel& model, Step*, int i) {
     at::Tensor loss = model.loss(model.tokens(2, 32, i));
     loss.backward({}, /*retain_graph=*/true);

@@ -42,7 +42,7 @@ TEST(Budget, IsBytesOrAShareOrWhatIsFree) {
   }
 }
 
-TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
+TEST(LinkSpeed, IsLoweredWhereAStepWaitsLongerThanPredicted) {
   double alone = 50e9;
   double with_other = 40e9;
   // 5 GB take 100 ms; 2 ms more are 2 %.
@@ -56,7 +56,7 @@ TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
   EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02 * 0.95);
 }
 
-TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
+TEST(BudgetedSession, PlansVerifiesTimesAndStaysWithinTheBudget) {
   Session session(with_budget(Budget::share(0.8)));
   EXPECT_EQ(difference({}, session, 16, baseline_step), 0);
   const SessionReport report = session.report();
@@ -84,7 +84,7 @@ TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
                                           std::to_string(report.budget->predicted_peak.count())));
 }
 
-TEST(BudgetedSession, ProvesWithinTheBudgetWhereBuffersCanLeave) {
+TEST(BudgetedSession, VerifiesWithinTheBudgetWhereBuffersCanBeOffloaded) {
   for (const double share : {0.5, 0.8}) {
     SCOPED_TRACE(share);
     SessionOptions options = with_budget(Budget::share(share));
@@ -148,7 +148,7 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
   EXPECT_GT(after.backward_ns, 0);
 }
 
-TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
+TEST(BudgetedSession, ThrowsOnceIfNoPlanFitsAndContinues) {
   for (const bool background : {false, true}) {
     SessionOptions options = with_budget(Budget(1_KiB));
     options.plan_in_background = background;
@@ -180,7 +180,7 @@ TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
 }
 
 /// A table as libraries and models keep it: made in the first step, there in all that follow.
-TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
+TEST(BudgetedSession, RecordsAgainIfTheFirstStepMadePersistentAllocations) {
   for (const bool background : {false, true}) {
     SessionOptions options = with_budget(Budget(12_MiB));
     options.plan_in_background = background;
@@ -204,7 +204,7 @@ TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
   }
 }
 
-TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
+TEST(BudgetedSession, ContinuesWithinTheBudgetWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
   Session session(std::move(options));
@@ -218,7 +218,7 @@ TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(BudgetedSession, MayEndWhileThePlanIsMade) {
+TEST(BudgetedSession, MayEndWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
   Session session(std::move(options));
@@ -242,7 +242,7 @@ TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
   }
 }
 
-TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
+TEST(BudgetedSession, PlansWithALargerReserveAfterOverBudgetSteps) {
   Session session(with_budget(Budget::share(0.8)));
   TinyModel model({});
   session.register_model(model);
@@ -263,7 +263,7 @@ TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
   EXPECT_LE(larger.budget->plans, before.budget->plans + 3 + 3) << larger;
 }
 
-TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
+TEST(BudgetedSession, HoldsForSequencesLongerThanProfiled) {
   Session session(with_budget(Budget::share(0.8)));
   const auto lengths = [](TinyModel& model, Step*, int i) {
     at::Tensor loss = model.loss(model.tokens(2, i < 12 ? 32 : 40, i));
@@ -281,7 +281,7 @@ TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
       0U);
 }
 
-TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {
+TEST(BudgetedSession, LetsRulesFixWhatTheyMatch) {
   SessionOptions options = testing::with_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\naction = \"offload\"\n"
       "[[rule]]\nscope = \"layers.0.attention*\"\naction = \"keep\"\n");
@@ -309,7 +309,7 @@ at::Tensor step_of(TinyModel& model, int batch, int i) {
   return loss;
 }
 
-TEST(BudgetedSession, SaysThatStepsLeftThePredictionAndPlansAnewOnce) {
+TEST(BudgetedSession, ReportsDriftAndReplansOnce) {
   for (const bool replan : {false, true}) {
     SessionOptions options = with_budget(Budget(4_MiB));
     options.small = 256_B;

@@ -86,7 +86,7 @@ class PlanFile : public ::testing::Test {
   Plan saved_;
 };
 
-TEST_F(PlanFile, IsCarriedOutFromTheFirstStepOn) {
+TEST_F(PlanFile, IsExecutedFromTheFirstStepOn) {
   Session session(with_plan());
   EXPECT_FALSE(session.next_step_records());
   EXPECT_EQ(difference({}, session, 1), 0);
@@ -108,14 +108,14 @@ TEST_F(PlanFile, FitsOtherSizesOfTheSameModel) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST_F(PlanFile, IsReloadedInTheOrderItSays) {
+TEST_F(PlanFile, SetsTheOrderOfReloads) {
   Session session(with_plan());
   (void)train({}, &session, 2);
   // Only the first buffer that backward wants cannot be asked for ahead.
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
-TEST_F(PlanFile, OfAnotherModelFallsBackAndTheRulesDecideAfterOneRecord) {
+TEST_F(PlanFile, OfAnotherModelFallsBackAndRulesApplyAfterARecordingStep) {
   TinyOptions other;
   other.dropout = 0;  // Saves no masks.
   other.layers = 2;
@@ -134,7 +134,7 @@ TEST_F(PlanFile, OfAnotherModelFallsBackAndTheRulesDecideAfterOneRecord) {
   EXPECT_GT(report.bytes_out, 0_B);
 }
 
-TEST_F(PlanFile, OfAnotherModelLeavesEverythingWhereItIsWithoutRules) {
+TEST_F(PlanFile, OfAnotherModelKeepsEverythingWithoutRules) {
   TinyOptions other;
   other.dropout = 0;
   Session session(with_plan());
@@ -143,7 +143,7 @@ TEST_F(PlanFile, OfAnotherModelLeavesEverythingWhereItIsWithoutRules) {
   EXPECT_EQ(session.report().bytes_out, 0_B) << session.report();
 }
 
-TEST_F(PlanFile, OfAModelThatSavesMoreIsSeenNotToFit) {
+TEST_F(PlanFile, OfAModelThatSavesMoreIsDetectedAsWrong) {
   const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   const auto step_of = [&](Session& session, int layers) {
     const auto step = session.step();
@@ -165,7 +165,7 @@ TEST_F(PlanFile, OfAModelThatSavesMoreIsSeenNotToFit) {
   EXPECT_EQ(second.report().recorded_steps, 1U);
 }
 
-TEST_F(PlanFile, IsTakenBeforeAndAfterTheFirstStep) {
+TEST_F(PlanFile, IsAcceptedBeforeAndAfterTheFirstStep) {
   for (const int before : {0, 2}) {
     Session session(small_session());
     (void)train({}, &session, before);
@@ -177,7 +177,7 @@ TEST_F(PlanFile, IsTakenBeforeAndAfterTheFirstStep) {
   }
 }
 
-TEST_F(PlanFile, OfAnotherModelIsRefusedOnceAStepWasRecorded) {
+TEST_F(PlanFile, OfAnotherModelIsAnErrorAfterARecordingStep) {
   TinyOptions other;
   other.layers = 2;
   Session session(small_session());
@@ -186,7 +186,7 @@ TEST_F(PlanFile, OfAnotherModelIsRefusedOnceAStepWasRecorded) {
               HasSubstr("made for another structure than the one recorded"));
 }
 
-TEST_F(PlanFile, WithATypeThatNobodyHasFallsBack) {
+TEST_F(PlanFile, WithAnUnknownTypeFallsBack) {
   SessionOptions options = with_plan();
   for (SiteKind& kind : options.plan->chunks[0].sites.kinds) kind.dtype = "Flot";
   Session session(std::move(options));

@@ -164,7 +164,7 @@ TEST(Prediction, IsThePeakOfALlamaToTheByte) {
 
 /// Before a random operator a session takes down the state of the generator. On the CPU that is a
 /// tensor.
-TEST(Prediction, MissesOnlyTheStateOfTheGeneratorWithDropout) {
+TEST(Prediction, MissesOnlyTheGeneratorStateWithDropout) {
   TinyModel model({.hidden = 32, .dropout = 0.1});
   const at::Tensor tokens = model.tokens(2, 64, 1);
   const Training training(model, [&](Step&) { model.loss(tokens).backward(); });

@@ -127,7 +127,7 @@ TEST_P(ScheduledSession, GivesTheSameBits) {
 
 /// What the simulator says of plans, beside what steps have: to the byte. Gradients made by the
 /// first pass of a chunk are there in later ones.
-TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
+TEST_P(ScheduledSession, HasThePredictedPeak) {
   PipelineStage stage(stage_of(GetParam(), /*dropout=*/0));
   const std::vector<PipelineAction> actions = stage.actions();
   const auto peak_of_step = [&](Session& session) {
@@ -173,7 +173,7 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
   }
 }
 
-TEST_P(ScheduledSession, StaysWithinABudgetOrSaysThatItCannot) {
+TEST_P(ScheduledSession, StaysWithinABudgetOrReportsThatItCannot) {
   for (const double share : {0.9, 0.6}) {
     Session session(with_budget(Budget::share(share)));
     try {
@@ -200,7 +200,7 @@ const Case kFirstOfFour{"", kOneForwardOneBackward, {0, 4, 1, 6}};
 const Case kThirdOfFour{"", kOneForwardOneBackward, {2, 4, 1, 6}};
 const Case kLastOfFour{"", kOneForwardOneBackward, {3, 4, 1, 6}};
 
-TEST(SessionSchedule, HasReloadsRunAheadFromTheFirstStepOn) {
+TEST(SessionSchedule, PrefetchesFromTheFirstStepOn) {
   for (const Case& each : {kFirstOfFour, kThirdOfFour}) {
     SessionOptions options = offload_everything();
     options.offload_window = 1_KiB;  // Nearly everything has left when its backward comes.
@@ -213,7 +213,7 @@ TEST(SessionSchedule, HasReloadsRunAheadFromTheFirstStepOn) {
   }
 }
 
-TEST(SessionSchedule, LetsTheLastStageKeepWhatItNeedsAtOnce) {
+TEST(SessionSchedule, SkipsOffloadsThatTheLastStageReadsAtOnce) {
   Session session(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4), 0);
   const SessionReport report = session.report();
@@ -223,7 +223,7 @@ TEST(SessionSchedule, LetsTheLastStageKeepWhatItNeedsAtOnce) {
   EXPECT_GT(first.report().bytes_out, report.bytes_out * 2) << first.report();
 }
 
-TEST(SessionSchedule, GoesOnSafelyWhenPassesComeInAnotherOrder) {
+TEST(SessionSchedule, GivesTheSameBitsWhenPassesRunInAnotherOrder) {
   const auto gpipe = [](const PipelineStage& stage, int step) {
     return step == 2 ? make_schedule(ScheduleKind::kGpipe, kFirstOfFour.rank) : stage.actions();
   };
@@ -260,7 +260,7 @@ TEST(SessionSchedule, MayHaveAnotherNumberOfMicroBatchesInEveryStep) {
   }
 }
 
-TEST(SessionSchedule, PlansForEachOrderAndRemembersThePlans) {
+TEST(SessionSchedule, PlansForEachOrderAndCachesThePlans) {
   const auto alternating = [](const PipelineStage& stage, int step) {
     return stage.actions(step % 3 == 2 ? 3 : 6);
   };
@@ -288,7 +288,7 @@ TEST(SessionSchedule, PlansForOtherOrdersInTheBackground) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(SessionSchedule, TellsOnceForWhichOrderNoPlanFits) {
+TEST(SessionSchedule, ThrowsOnceForEachOrderThatNoPlanFits) {
   const auto changing = [](const PipelineStage& stage, int step) {
     return stage.actions(step % 3 == 2 ? 6 : 1);
   };
@@ -312,7 +312,7 @@ TEST(SessionSchedule, TellsOnceForWhichOrderNoPlanFits) {
   EXPECT_THAT(refused, ::testing::ElementsAre(2)) << session.report();
 }
 
-TEST(SessionSchedule, IsRefusedIfItIsNone) {
+TEST(SessionSchedule, IsAnErrorIfInvalid) {
   Session session(offload_everything());
   EXPECT_THAT(error_text<InvalidArgument>([&] {
                 (void)session.step({{0, 0, true}});

@@ -28,7 +28,7 @@ bool has_windows(const Plan& plan) {
          (plan.limits.offload_window && plan.limits.prefetch_window);
 }
 
-TEST(FittedWindows, LeaveTheBitsAloneAndSendThingsAway) {
+TEST(FittedWindows, KeepTheBitsAndOffload) {
   for (const char* rules : {kOffload, kMixed}) {
     Session session(without_windows(rules));
     EXPECT_EQ(difference({}, session, 6, baseline_step), 0);
@@ -52,7 +52,7 @@ TEST(FittedWindows, FollowTheNumberOfPassesInFlight) {
   EXPECT_TRUE(report.fallbacks.empty()) << report;
 }
 
-TEST(FittedWindows, StopWhereEveryStepIsAnother) {
+TEST(FittedWindows, StopWhereEveryStepHasAnotherOrder) {
   Session session(without_windows(kOffload));
   // Steps of 1, 2, 3, ... passes: more orders than are fitted or kept.
   const auto passes = [](TinyModel& model, Step* step, int i) {
@@ -63,7 +63,7 @@ TEST(FittedWindows, StopWhereEveryStepIsAnother) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(FittedWindows, AreNotWantedWhereSomebodyGaveOne) {
+TEST(FittedWindows, AreNotUsedIfAnyWindowIsGiven) {
   SessionOptions options = without_windows(kOffload);
   options.offload_window = 64_KiB;
   Session session(options);

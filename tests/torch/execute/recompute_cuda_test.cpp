@@ -135,7 +135,7 @@ TEST_F(CudaRecompute, FollowsAStreamOfTheUser) {
   expect_recomputed(session);
 }
 
-TEST_F(CudaRecompute, NeverMakesTheHostWait) {
+TEST_F(CudaRecompute, NeverBlocksTheHost) {
   Session session(with_rules(kMixed));
   EXPECT_EQ(difference(shape_, session, 5,
                        [](TinyModel& model, Step*, int i) {

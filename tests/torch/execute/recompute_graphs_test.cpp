@@ -35,7 +35,7 @@ TEST(RecomputedPrograms, MayUseAGraphTwice) {
   }));
 }
 
-TEST(RecomputedPrograms, MayRunBackwardFromTwoPlaces) {
+TEST(RecomputedPrograms, MayRunBackwardFromTwoOutputs) {
   check(program_of([](std::vector<at::Tensor>& all, Step*, int) {
     const at::Tensor x = layers(all, at::randn({32, 32}));
     at::Tensor first = x.sin().mean();
@@ -239,7 +239,7 @@ TEST(RecomputedPrograms, KeepWhatIsDemotedIfTheHostTierIsFull) {
   EXPECT_TRUE(report.fallbacks.contains("the host tier is full")) << report;
 }
 
-TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
+TEST(RecomputedPrograms, KeepWhatFailsToRepeat) {
   // It gives another size each time, and another error than other bits.
   static int calls = 0;
   static const auto kRegistration = c10::RegisterOperators().op(
@@ -275,7 +275,7 @@ TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
   EXPECT_GT(report.repeated_calls, 0U) << report;
 }
 
-TEST(RecomputedPrograms, MayLookBehindAutogradsBack) {
+TEST(RecomputedPrograms, MayModifyBuffersUnseenByAutograd) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(program_of([](std::vector<at::Tensor>& all, Step*, int) {
                             at::Tensor x = layers(all, at::randn({32, 32}));

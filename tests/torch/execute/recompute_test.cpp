@@ -98,7 +98,7 @@ TEST(Recompute, KeepsSeveralPassesInFlight) {
   }
 }
 
-TEST(Recompute, GoesOnWhenSizesChange) {
+TEST(Recompute, WorksWhenSizesChange) {
   Session session(with_rules(kLayers));
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -204,7 +204,7 @@ TEST(Recompute, FollowsChangesInPlace) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, StartsFromWhatWasThereBeforeItWasOverwritten) {
+TEST(Recompute, StartsFromTheValueBeforeItWasOverwritten) {
   Session session(with_rules("[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n"));
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -220,7 +220,7 @@ TEST(Recompute, StartsFromWhatWasThereBeforeItWasOverwritten) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, RefusesAWeightThatChangedBeforeBackward) {
+TEST(Recompute, ThrowsIfAWeightChangedBeforeBackward) {
   Session session(with_rules("[[rule]]\nproducer = \"aten::add\"\naction = \"recompute\"\n"));
   at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   session.register_fixed(weight, FixedReason::kParameter);
@@ -271,7 +271,7 @@ TEST(Recompute, FollowsAChainOfTwoThousandOperators) {
   EXPECT_LE(session.report().repeated_calls, 2000U) << session.report();
 }
 
-TEST(Recompute, BoundsWhatItHoldsForLaterReplays) {
+TEST(Recompute, LimitsWhatItCachesForLaterReplays) {
   SessionOptions options = recompute_everything();
   options.recompute_cache = 1_B;
   Session session(std::move(options));
@@ -289,7 +289,7 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, FindsItsAnchorsWhereAPassHasMoreCallsThanTheOneRecorded) {
+TEST(Recompute, FindsItsAnchorsInAPassWithMoreCallsThanProfiled) {
   Session session(
       with_rules("[[rule]]\nlayers = \"1\"\nproducer = \"aten::exp\"\naction = \"recompute\"\n"));
   EXPECT_EQ(difference_of(

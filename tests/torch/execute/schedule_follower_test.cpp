@@ -10,7 +10,7 @@ namespace {
 const PassSchedule kSecondOfThree = passes_of(
     make_schedule(ScheduleKind::kOneForwardOneBackward, {1, 3, 1, 3}));  // F0 F1 B0 F2 B1 B2.
 
-TEST(ScheduleFollower, TellsTheNextBackwardOnTheWay) {
+TEST(ScheduleFollower, ReturnsTheNextBackward) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
   std::vector<int> next;
@@ -22,7 +22,7 @@ TEST(ScheduleFollower, TellsTheNextBackwardOnTheWay) {
   EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, TellsWhetherTheBackwardOfAForwardComesBeforeAnotherForward) {
+TEST(ScheduleFollower, ReturnsWhetherABackwardPrecedesTheNextForward) {
   ScheduleFollower follower;
   follower.begin({{0, 0, false}, {1, 0, false}, {1, 0, true}, {0, 0, true}});
   EXPECT_FALSE(follower.backward_is_near());
@@ -39,7 +39,7 @@ TEST(ScheduleFollower, TellsWhetherTheBackwardOfAForwardComesBeforeAnotherForwar
   EXPECT_TRUE(follower.backward_is_near());
 }
 
-TEST(ScheduleFollower, KnowsNothingAfterSomethingElse) {
+TEST(ScheduleFollower, StopsAfterAnUnexpectedPass) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
   EXPECT_TRUE(follower.advance({0, 0, false}));
@@ -51,7 +51,7 @@ TEST(ScheduleFollower, KnowsNothingAfterSomethingElse) {
   EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, MayMissBackwardsAndNoForwards) {
+TEST(ScheduleFollower, SkipsBackwardsButNotForwards) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
   EXPECT_TRUE(follower.advance({0, 0, false}));
@@ -63,7 +63,7 @@ TEST(ScheduleFollower, MayMissBackwardsAndNoForwards) {
   EXPECT_FALSE(follower.advance({0, 0, true})) << "a forward stands before it";
 }
 
-TEST(ScheduleFollower, SeesThatAForwardIsMissingAtTheEnd) {
+TEST(ScheduleFollower, DetectsAMissingForwardAtTheEnd) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
   EXPECT_TRUE(follower.advance({0, 0, false}));
@@ -73,7 +73,7 @@ TEST(ScheduleFollower, SeesThatAForwardIsMissingAtTheEnd) {
   EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, IsContentWithoutASchedule) {
+TEST(ScheduleFollower, AcceptsEverythingWithoutASchedule) {
   ScheduleFollower follower;
   follower.begin({});
   EXPECT_TRUE(follower.advance({0, 7, true}));

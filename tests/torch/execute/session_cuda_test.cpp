@@ -167,7 +167,7 @@ TEST_F(CudaSession, DoesNotGrowOverManySteps) {
   EXPECT_EQ(session.report().host_peak, host);
 }
 
-TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) {
+TEST_F(CudaSession, RecordsATimelineWithThePeakOfAStepThatKeepsEverything) {
   SessionOptions options = offload_everything();
   options.rules = {};
   Session session(std::move(options));
@@ -196,7 +196,7 @@ TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) 
   EXPECT_NEAR(static_cast<double>(measured) / told, 1, 0.02) << measured;
 }
 
-TEST_F(CudaSession, CarriesOutAllowances) {
+TEST_F(CudaSession, FollowsAllowances) {
   Plan plan;
   Profile profile;
   {

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::offload_everything;
 using testing::TinyModel;
 
-TEST(Session, GoesOnWhenSizesChange) {
+TEST(Session, WorksWhenSizesChange) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -31,7 +31,7 @@ TEST(Session, GoesOnWhenSizesChange) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, RecordsAnewWhenTheModelChanges) {
+TEST(Session, RecordsAgainWhenTheModelChanges) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -46,7 +46,7 @@ TEST(Session, RecordsAnewWhenTheModelChanges) {
   EXPECT_EQ(session.report().fallbacks.size(), 1U) << session.report();
 }
 
-TEST(Session, RecordsAnewWhenAnotherTensorOfTheSameKindIsSaved) {
+TEST(Session, RecordsAgainWhenAnotherTensorOfTheSameKindIsSaved) {
   // Every site behind it looks as recorded, and is another one.
   const auto step = [](TinyModel& model, Step*, int i) {
     at::Tensor h = model.hidden(model.tokens(2, 32, i));
@@ -68,7 +68,7 @@ TEST(Session, RecordsAnewWhenAnotherTensorOfTheSameKindIsSaved) {
   }
 }
 
-TEST(Session, KeepsWhatAFullHostTierCannotTake) {
+TEST(Session, KeepsWhatDoesNotFitInTheHostTier) {
   SessionOptions options = offload_everything();
   options.rules =
       parse_rules("[[rule]]\naction = \"offload\"\n[limits]\nhost = \"128 KiB\"\n", "t");
@@ -164,7 +164,7 @@ class UnlockableDevice final : public TorchDevice {
   std::unique_ptr<Stream> stream_ = device_.make_stream("cpu");
 };
 
-TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
+TEST(Session, KeepsEverythingIfHostMemoryCannotBePinned) {
   const testing::Deterministic deterministic;
   TinyModel plain({});
   const auto forward = [](TinyModel& model) {

@@ -75,7 +75,7 @@ class WaitTimesTest : public ::testing::Test {
   StreamDevice device_;
 };
 
-TEST_F(WaitTimesTest, AddsUpByCauseHowLongTheStreamStoodStill) {
+TEST_F(WaitTimesTest, SumsTheWaitsOfTheStreamByCause) {
   WaitTimes times(device_, 4);
   times.begin_step(1, true);
   times.end_step();
@@ -117,7 +117,7 @@ TEST_F(WaitTimesTest, DoesNotWaitForAStepThatIsNotDone) {
   EXPECT_EQ(marks->step, 3U);
 }
 
-TEST_F(WaitTimesTest, TimesTheFirstStepsAfterARecordAndThenNowAndThen) {
+TEST_F(WaitTimesTest, TimesTheFirstStepsAfterARecordingStepAndThenEveryNth) {
   WaitTimes times(device_, 4);
   std::vector<std::uint64_t> timed;
   for (std::uint64_t step = 1; step <= 14; ++step) {

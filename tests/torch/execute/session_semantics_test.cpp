@@ -55,7 +55,7 @@ TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
   EXPECT_EQ(count_different(gradients_of(false), gradients_of(true)), 0);
 }
 
-TEST(Session, LeavesADoubleBackwardAlone) {
+TEST(Session, IgnoresADoubleBackward) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 3,
                        [](TinyModel& model, Step*, int i) {
@@ -123,7 +123,7 @@ TEST(Session, ThrowsAutogradsOwnErrorForAChangeInPlace) {
   }
 }
 
-TEST(Session, LeavesTensorsItDoesNotKnowAlone) {
+TEST(Session, IgnoresUnsupportedTensors) {
   Session session(offload_everything());
   const at::Tensor dense = at::randn({32, 32}).set_requires_grad(true);
   for (int i = 0; i < 3; ++i) {
@@ -145,7 +145,7 @@ TEST(Session, LeavesTensorsItDoesNotKnowAlone) {
   }
 }
 
-TEST(Session, DoesNotMoveWhatTheCallerHolds) {
+TEST(Session, DoesNotMoveCallerOwnedBuffers) {
   Session session(offload_everything());
   const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   const at::Tensor batch = at::randn({256, 64});
@@ -204,7 +204,7 @@ class OtherHooks {
   ~OtherHooks() { (void)at::SavedTensorDefaultHooks::pop_hooks(); }
 };
 
-TEST(Session, LeavesWhatIsSavedUnderSomebodyElsesHooksAlone) {
+TEST(Session, IgnoresWhatIsSavedUnderOtherHooks) {
   const auto sites = [](bool hooked) {
     Session session(offload_everything());
     EXPECT_EQ(difference({}, session, 4,
@@ -245,7 +245,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   }
 };
 
-TEST(Session, LeavesACheckpointsSecondForwardAlone) {
+TEST(Session, IgnoresTheRecomputedForwardOfACheckpoint) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step*, int i) {
@@ -328,7 +328,7 @@ TEST(Session, GivesTheSameBitsUnderAutocast) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, GivesTheSameBitsWithDropoutWhoseMasksLeave) {
+TEST(Session, GivesTheSameBitsWithOffloadedDropoutMasks) {
   Session session(offload_everything());
   TinyOptions shape;
   shape.dropout = 0.5;

@@ -65,7 +65,7 @@ TEST(Session, KeepsSeveralPassesInFlight) {
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
-TEST(Session, RefusesNestedStepsAndSaysWhy) {
+TEST(Session, ThrowsForNestedSteps) {
   Session session(offload_everything());
   Session other(offload_everything());
   const auto step = session.step();
@@ -113,7 +113,7 @@ TEST(Session, RecordsScopesProducersAndTheOrderOfBackward) {
   EXPECT_EQ(make_plan(again, offload_everything().rules), *session.plan());
 }
 
-TEST(Session, CarriesOutRulesPerScope) {
+TEST(Session, AppliesRulesPerScope) {
   SessionOptions options = offload_everything();
   options.rules = parse_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\nlayers = \"0..1\"\naction = \"offload\"\n", "t");
@@ -128,7 +128,7 @@ TEST(Session, CarriesOutRulesPerScope) {
   EXPECT_GT(session.report().actions.at("offload").buffers, 2U);
 }
 
-TEST(Session, TakesAPlanMadeEarlier) {
+TEST(Session, ExecutesAPlanMadeEarlier) {
   Plan plan;
   {
     Session session(offload_everything());
@@ -161,7 +161,7 @@ TEST(Session, DoesNotGrowOverManySteps) {
   EXPECT_TRUE(session.report().fallbacks.empty());
 }
 
-TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
+TEST(Scope, NestsAndIsEmptyWhileNoSessionRecords) {
   const Scope outside("layers.0");
   EXPECT_EQ(Scope::current(), "");
   Session session(offload_everything());
@@ -174,7 +174,7 @@ TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
   EXPECT_EQ(Scope::current(), "");
 }
 
-TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
+TEST(Session, SkipsOffloadsThatBackwardReadsAtOnce) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -198,7 +198,7 @@ TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
   EXPECT_EQ(last.saved_peak_with, first.saved_peak_with) << last;
 }
 
-TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
+TEST(Session, OffloadsSkippedBuffersIfAnotherForwardComesFirst) {
   SessionOptions options = offload_everything();
   options.small = 4_KiB;  // So that nothing is small in one step and not in another.
   Session session(std::move(options));
@@ -219,7 +219,7 @@ TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
+TEST(Session, SkipsAtMostTheWindowOfOffloadsWhateverTheSizes) {
   // All of a pass changes its size, or only what was the tail.
   for (const bool all : {true, false}) {
     SessionOptions options = offload_everything();
@@ -258,7 +258,7 @@ TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
   }
 }
 
-TEST(Session, TellsHowLongItWaitedForCopies) {
+TEST(Session, ReportsHowLongItWaitedForCopies) {
   for (const int every : {32, 0}) {
     SessionOptions options = offload_everything();
     options.time_waits_every = every;
@@ -275,7 +275,7 @@ TEST(Session, TellsHowLongItWaitedForCopies) {
   }
 }
 
-TEST(Session, SaysWhetherTheNextStepRecords) {
+TEST(Session, ReturnsWhetherTheNextStepRecords) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -291,7 +291,7 @@ TEST(Session, SaysWhetherTheNextStepRecords) {
   EXPECT_EQ(session.report().recorded_steps, 2U);
 }
 
-TEST(Session, TakesTheListOfLayersItIsTold) {
+TEST(Session, UsesTheGivenListOfLayers) {
   const auto layers_of = [](const std::string& wanted) {
     SessionOptions options = offload_everything();
     options.layers = wanted;
@@ -320,7 +320,7 @@ TEST(Session, TakesTheListOfLayersItIsTold) {
   EXPECT_EQ(layers_of("no.such.list"), std::pair(std::string(), 0));
 }
 
-TEST(Scope, MayBeEnteredByItsWholePath) {
+TEST(Scope, MayBeEnteredByItsFullPath) {
   Session session(offload_everything());
   const auto step = session.step();
   const Scope outside("layers.3");

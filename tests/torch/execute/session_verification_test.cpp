@@ -41,7 +41,7 @@ TEST(Verification, CatchesAKernelThatTheDispatcherDoesNotSee) {
   EXPECT_THAT(session.report().to_text(), HasSubstr("bits differ"));
 }
 
-TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {
+TEST(Verification, DemotesOnlyTheBufferThatCausedTheMismatch) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -56,7 +56,7 @@ TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {
   EXPECT_GT(session.report().repeated_calls, 0U);
 }
 
-TEST(Verification, KeepsWhatIsWrittenBehindAutogradsBack) {
+TEST(Verification, KeepsWhatIsModifiedUnseenByAutograd) {
   for (const char* const action : {"recompute", "offload"}) {
     Session session(with_rules(std::string("[[rule]]\naction = \"") + action + "\"\n"));
     EXPECT_EQ(difference_of(
@@ -119,7 +119,7 @@ TEST(Verification, DemotesAllResultsOfAnUnsteadyOperator) {
   EXPECT_EQ(session.report().repeated_calls, 0U) << session.report();
 }
 
-TEST(Verification, IsRepeatedEverySoManySteps) {
+TEST(Verification, IsRepeatedEveryNSteps) {
   // The kernel that the dispatcher does not see comes late; only a later proof can find it.
   const auto demoted_with = [](int verify_every, int& different) {
     SessionOptions options = recompute_everything();

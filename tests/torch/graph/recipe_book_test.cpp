@@ -56,7 +56,7 @@ TEST_F(RecipeBookTest, KnowsWhatCameFromOutside) {
   EXPECT_FALSE(notebook_.book().value(notebook_.value_of(x)).fixed);
 }
 
-TEST_F(RecipeBookTest, TellsVersionsOfAStorageApart) {
+TEST_F(RecipeBookTest, DistinguishesVersionsOfAStorage) {
   const at::Tensor x = at::randn({4});
   ValueId first = -1;
   at::Tensor before;
@@ -113,7 +113,7 @@ TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
   expect_again(notebook_, y);
 }
 
-TEST_F(RecipeBookTest, TakesNoViewForAValue) {
+TEST_F(RecipeBookTest, DoesNotTreatAViewAsAValue) {
   const at::Tensor x = at::randn({4, 6});
   at::Tensor y;
   const at::Tensor view = notebook_.follow([&] {
@@ -125,7 +125,7 @@ TEST_F(RecipeBookTest, TakesNoViewForAValue) {
   EXPECT_EQ(count_different({view}, {notebook_.again(view)}), 0);
 }
 
-TEST_F(RecipeBookTest, HandsAResultToTheCallAroundIfTheInnerOneFilledMemoryThatNobodyKnows) {
+TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownMemory) {
   static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::fills(Tensor x) -> Tensor", [](const at::Tensor& x) {
         at::Tensor y;
@@ -175,13 +175,13 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
             "an in-place change of something that came from outside (aten::mul_)");
 }
 
-TEST_F(RecipeBookTest, RefusesMemoryThatNoOperatorWrote) {
+TEST_F(RecipeBookTest, RejectsMemoryThatNoOperatorWrote) {
   const at::Tensor y = notebook_.follow([] { return at::empty({4}); });
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
             "it was not written by an operator (aten::empty)");
 }
 
-TEST_F(RecipeBookTest, RefusesArgumentsThatAreNoPlainTensors) {
+TEST_F(RecipeBookTest, RejectsArgumentsThatAreNotOrdinaryTensors) {
   const at::Tensor sparse = at::eye(4).to_sparse();
   const at::Tensor y = notebook_.follow([&] { return at::mm(sparse, at::ones({4, 4})); });
   const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
@@ -189,7 +189,7 @@ TEST_F(RecipeBookTest, RefusesArgumentsThatAreNoPlainTensors) {
               ::testing::HasSubstr("an argument that is not an ordinary dense tensor"));
 }
 
-TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
+TEST_F(RecipeBookTest, ReportsAnInputThatIsGone) {
   const at::Tensor y = notebook_.follow([] {
     const at::Tensor x = at::randn({4});
     return at::mul(x, x);
@@ -205,7 +205,7 @@ TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
             "an input of its recipe is gone or was changed");
 }
 
-TEST_F(RecipeBookTest, SaysThatSomethingWasChanged) {
+TEST_F(RecipeBookTest, ReportsAnInputThatWasChanged) {
   const at::Tensor x = at::randn({4});
   const at::Tensor y = notebook_.follow([&] { return x * 2; });
   x.add_(1);
@@ -332,7 +332,7 @@ const Program kPrograms[] = {
 INSTANTIATE_TEST_SUITE_P(RecipeBook, Arguments, ::testing::ValuesIn(kPrograms),
                          [](const auto& each) { return std::string(each.param.name); });
 
-TEST_F(RecipeBookTest, LeavesAGeneratorOfOnesOwnAsItWas) {
+TEST_F(RecipeBookTest, RestoresTheStateOfAGivenGenerator) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const at::Tensor y = notebook_.follow([&] { return at::rand({6}, generator); });
   const at::Tensor state = generator.get_state();

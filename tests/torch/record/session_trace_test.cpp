@@ -186,7 +186,7 @@ TEST(TracedStep, ShowsWhatIsRepeatedAndWaitedFor) {
   EXPECT_GT(categories["backward"], 0);
 }
 
-TEST(TracedStep, HasTheCopiesThatWerePredicted) {
+TEST(TracedStep, HasThePredictedCopies) {
   for (const char* rules : {"[[rule]]\naction = \"offload\"\n", kMixed}) {
     const Traced traced(testing::with_rules(rules), 6);
     const Trace trace = traced.session.trace();
@@ -219,7 +219,7 @@ TEST(TracedStep, HasThePassesOfItsMicroBatches) {
   EXPECT_EQ(highest(*offload_window.events), offload_window.measured_peak());
 }
 
-TEST(TracedStep, MayBeTheOneThatRecords) {
+TEST(TracedStep, MayBeTheRecordingStep) {
   Session session(testing::offload_everything());
   TinyModel model{{}};
   session.register_model(model);
@@ -235,7 +235,7 @@ TEST(TracedStep, MayBeTheOneThatRecords) {
   EXPECT_EQ(trace.processes[0].name, "measured");
 }
 
-TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
+TEST(TracedStep, IsKeptUntilAnotherStepIsTraced) {
   Traced traced(testing::offload_everything(), 4);
   const auto again = [&] {
     (void)testing::train(traced.model, &traced.session, 1, [&](Step* step, int i) {
@@ -251,7 +251,7 @@ TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
   EXPECT_EQ(later->copies_out.size(), traced.events->copies_out.size());
 }
 
-TEST(TracedStep, IsForgottenIfNobodyAskedBeforeTheNextOne) {
+TEST(TracedStep, IsDiscardedIfNotReadBeforeTheNextOne) {
   TinyModel model{{}};
   Session session(testing::offload_everything());
   session.register_model(model);
@@ -273,7 +273,7 @@ TEST(TracedStep, HasTheSameBits) {
   EXPECT_NE(session.step_events(), nullptr);
 }
 
-TEST(TracedStep, KeepsWithinABudgetWhatItSays) {
+TEST(TracedStep, MatchesThePredictionOfABudgetedPlan) {
   SessionOptions options = testing::with_rules("");
   options.budget = Budget::share(0.7);
   options.plan_in_background = false;
@@ -294,7 +294,7 @@ TEST(TracedStep, IsMissingBeforeOneWasTraced) {
               HasSubstr("[trace] no step was traced yet; call trace_next_step()"));
 }
 
-TEST(TracedStep, WantsScopesBeforeItBegins) {
+TEST(TracedStep, NeedsScopesBeforeItBegins) {
   Traced traced(testing::offload_everything(), 3);
   EXPECT_FALSE(traced.session.next_step_wants_scopes());
   traced.session.trace_next_step();

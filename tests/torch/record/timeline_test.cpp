@@ -116,7 +116,7 @@ TEST(Timeline, HasEveryCallSaveUnpackAndDropInOrder) {
             *run.session().profile());
 }
 
-TEST(Timeline, TellsThePeakOfAStepThatKeepsEverythingToTheByte) {
+TEST(Timeline, HasThePeakOfAStepThatKeepsEverythingToTheByte) {
   LlamaRun run(keep_everything());
   run.step();
   const std::int64_t told = testing::kept_peak(*run.session().profile());
@@ -189,7 +189,7 @@ int begin_of(const ChunkProfile& chunk, const std::string& name) {
   return -1;
 }
 
-TEST(Timeline, SaysWhenTheModelLetABufferGo) {
+TEST(Timeline, HasTheLastForwardUseOfABuffer) {
   const Profile profile = recorded([](const at::Tensor& weight) {
     at::Tensor x = at::mm(at::ones({64, 64}), weight);
     at::Tensor y = at::tanh(at::exp(x));  // Nobody has what exp made but tanh, for a moment.
@@ -206,7 +206,7 @@ TEST(Timeline, SaysWhenTheModelLetABufferGo) {
   EXPECT_LT(end_of(chunk, "aten::add"), made_by(chunk, "aten::tanh").last_forward_use);
 }
 
-TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
+TEST(Timeline, MarksACallerOwnedBuffer) {
   at::Tensor held;
   const Profile profile = recorded([&](const at::Tensor& weight) {
     held = at::tanh(at::mm(at::ones({64, 64}), weight));
@@ -218,7 +218,7 @@ TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
   EXPECT_GE(made_by(profile.chunks[0], "aten::exp").last_forward_use, 0);
 }
 
-TEST(Timeline, KeepsPassesApartThatTakeTurns) {
+TEST(Timeline, SeparatesAlternatingPasses) {
   Session session(offload_everything());
   TinyModel model({.dropout = 0});
   session.register_model(model);
@@ -249,7 +249,7 @@ TEST(Timeline, KeepsPassesApartThatTakeTurns) {
   EXPECT_EQ(indices(together, MomentKind::kCallEnds).size(), together.operators.size());
 }
 
-TEST(Timeline, LeavesOutWhatACallerComputesAfterItsBackward) {
+TEST(Timeline, ExcludesWhatACallerComputesAfterBackward) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -291,7 +291,7 @@ TEST(Timeline, CountsOnlyTheLastDropOfABuffer) {
   EXPECT_EQ(chunk.backward_ns, 19);
 }
 
-TEST(HostMemory, CountsWhatTensorsHaveAndTheMostOfIt) {
+TEST(HostMemory, CountsBytesOfTensorsAndTheirPeak) {
   const at::Tensor before = at::ones({1000}, at::kByte);
   count_host_memory();
   const Bytes start = host_memory();
@@ -313,7 +313,7 @@ TEST(HostMemory, CountsWhatTensorsHaveAndTheMostOfIt) {
   EXPECT_EQ(host_memory_peak(), start);
 }
 
-TEST(HostMemory, DoesNotCountTheReleaseOfWhatWasThereBefore) {
+TEST(HostMemory, DoesNotCountTheReleaseOfEarlierAllocations) {
   // The first test of the program has begun the counting; memory that torch did not allocate never
   // counts.
   std::vector<float> mine(100);
@@ -325,7 +325,7 @@ TEST(HostMemory, DoesNotCountTheReleaseOfWhatWasThereBefore) {
   EXPECT_EQ(host_memory(), start);
 }
 
-TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
+TEST(Timeline, ExcludesUntimedWaits) {
   using Clock = std::chrono::steady_clock;
   SessionOptions options = offload_everything();
   Session session(std::move(options));

@@ -155,7 +155,7 @@ class CudaChainOfASession : public ::testing::Test {
   std::optional<Session> session_;
 };
 
-TEST_F(CudaChainOfASession, IsProvedAndUsed) {
+TEST_F(CudaChainOfASession, IsVerifiedAndUsed) {
   expect_the_bits_of_no_session([](const at::Tensor&) {});
   EXPECT_EQ(session_->report().repeated_calls, 2U) << session_->report();
   EXPECT_EQ(session_->report().fused_kernels, 1U) << session_->report();
@@ -164,7 +164,7 @@ TEST_F(CudaChainOfASession, IsProvedAndUsed) {
 
 /// Memory is written past the dispatcher, so what is remade differs. That might be the kernel's
 /// fault: the session goes on without such kernels, proves again, and then knows that it was not.
-TEST_F(CudaChainOfASession, IsGivenUpBeforeBuffersAre) {
+TEST_F(CudaChainOfASession, IsDisabledBeforeBuffersAreDemoted) {
   expect_the_bits_of_no_session([](const at::Tensor& made) {
     ASSERT_EQ(cudaMemsetAsync(made.mutable_data_ptr(), 0, 1024, c10::cuda::getCurrentCUDAStream()),
               cudaSuccess);

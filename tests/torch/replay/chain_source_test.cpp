@@ -30,7 +30,7 @@ TEST(ChainSource, IsCompiledForEveryOperationTypeAndAccess) {
   }
 }
 
-TEST(ChainSource, SaysWhatIsWrongWithAnotherArchitecture) {
+TEST(ChainSource, ReportsAnUnsupportedArchitecture) {
   std::string problem;
   const ChainProgram program{.inputs = {{at::kFloat, Access::kFull}},
                              .nodes = {{Operation::kNegate, {0, -1}, at::kFloat, true}}};

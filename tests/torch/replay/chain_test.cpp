@@ -122,7 +122,7 @@ class ChainTest : public ::testing::Test {
   int kernels_ = 0;
 };
 
-TEST_F(ChainTest, MakesAProductAndWhatItIsMadeOfInOneKernel) {
+TEST_F(ChainTest, ComputesAProductAndItsInputInOneKernel) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
   at::Tensor bent;
@@ -137,7 +137,7 @@ TEST_F(ChainTest, MakesAProductAndWhatItIsMadeOfInOneKernel) {
   EXPECT_EQ(interpreter_.programs[0].inputs.size(), 2U);
 }
 
-TEST_F(ChainTest, KeepsWhatNobodyElseReadsOutOfMemory) {
+TEST_F(ChainTest, DoesNotStoreWhatNothingElseReads) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
   const at::Tensor product = notebook_.follow([&] { return at::silu(gate) * up; });
@@ -181,7 +181,7 @@ TEST_F(ChainTest, WaitsForWhatIsMadeMeanwhile) {
   EXPECT_EQ(kernels_, 1);
 }
 
-TEST_F(ChainTest, EndsWhereSomethingElseReadsIt) {
+TEST_F(ChainTest, EndsWhereAnotherCallReadsIt) {
   const at::Tensor gate = some();
   const at::Tensor product = notebook_.follow([&] {
     const at::Tensor bent = at::silu(gate);
@@ -207,7 +207,7 @@ TEST_F(ChainTest, EndsWhereSomethingIsChangedInPlace) {
   EXPECT_THAT(operations(0), ElementsAre(Operation::kSilu, Operation::kAdd, Operation::kMul));
 }
 
-TEST_F(ChainTest, LeavesOperatorsAloneThatItDoesNotKnow) {
+TEST_F(ChainTest, SkipsUnsupportedOperators) {
   const at::Tensor gate = some();
   for (const auto& program : std::vector<std::function<at::Tensor()>>{
            [&] { return at::silu(gate).mul(2).neg(); },               // A number.
@@ -237,7 +237,7 @@ TEST_F(ChainTest, RunsOneByOneWhereThereIsNoKernel) {
 }
 
 /// What a later replay reads is there, and goes with its last reader.
-TEST_F(ChainTest, HoldsWhatLaterReplaysRead) {
+TEST_F(ChainTest, CachesWhatLaterReplaysRead) {
   const at::Tensor gate = some();
   at::Tensor product;
   ValueId bent = -1;

@@ -71,7 +71,7 @@ TEST_F(ReplayTest, RepeatsEachCallOnceForAllThatReadIt) {
   EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
 }
 
-TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
+TEST_F(ReplayTest, FreesAValueAfterItsLastReader) {
   ValueId shared = -1;
   ValueId between = -1;
   at::Tensor left;
@@ -93,7 +93,7 @@ TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
   EXPECT_TRUE(is_recomputed(notebook_.value_of(right)));
 }
 
-TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
+TEST_F(ReplayTest, RecomputesWhatTheLimitEvicted) {
   ValueId shared = -1;
   at::Tensor left;
   const at::Tensor right = notebook_.follow([&] {
@@ -116,7 +116,7 @@ TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
   EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
 }
 
-TEST_F(ReplayTest, LetsTheOldestGoFirst) {
+TEST_F(ReplayTest, EvictsTheOldestFirst) {
   std::vector<ValueId> shared;
   std::vector<at::Tensor> ends;
   notebook_.follow([&] {
@@ -259,14 +259,14 @@ TEST_F(ReplayTest, MakesNoGraph) {
   EXPECT_FALSE(again.requires_grad());
 }
 
-TEST_F(ReplayTest, IsNotFollowedItself) {
+TEST_F(ReplayTest, IsNotRecordedItself) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin().cos(); });
   const CallId calls = notebook_.book().calls();
   (void)notebook_.follow([&] { return notebook_.again(y); });
   EXPECT_EQ(notebook_.book().calls(), calls);
 }
 
-TEST_F(ReplayTest, RefusesARootThatWasChanged) {
+TEST_F(ReplayTest, ThrowsIfARootWasChanged) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
   x_.add_(1);
   EXPECT_THAT(

@@ -17,12 +17,12 @@ bool fails(const at::Tensor& original, const at::Tensor& recomputed) {
   return !verification.read().empty();
 }
 
-TEST(Verification, TakesANanForEqualToItself) {
+TEST(Verification, TreatsANanAsEqualToItself) {
   const at::Tensor x = at::full({4}, std::nan(""));
   EXPECT_FALSE(fails(x, x.clone()));
 }
 
-TEST(Verification, TellsNansApartByTheirBits) {
+TEST(Verification, DistinguishesNansByTheirBits) {
   const at::Tensor x = at::full({4}, std::nan(""));
   at::Tensor y = x.clone();
   y.view(at::kInt)[2].bitwise_xor_(1);
@@ -30,7 +30,7 @@ TEST(Verification, TellsNansApartByTheirBits) {
   EXPECT_TRUE(fails(x, y));
 }
 
-TEST(Verification, TellsZeroFromMinusZero) {
+TEST(Verification, DistinguishesZeroFromMinusZero) {
   EXPECT_TRUE(fails(at::zeros({4}), -at::zeros({4})));
   EXPECT_FALSE(fails(-at::zeros({4}), -at::zeros({4})));
 }
@@ -82,7 +82,7 @@ TEST(Verification, ComparesASingleNumber) {
   EXPECT_TRUE(fails(at::scalar_tensor(2.0), at::scalar_tensor(3.0)));
 }
 
-TEST(Verification, SaysWhoseFaultItIs) {
+TEST(Verification, FindsTheBufferThatCausedAMismatch) {
   Verification verification;
   const at::Tensor good = at::ones({4});
   const at::Tensor bad = at::zeros({4});
@@ -110,7 +110,7 @@ TEST(Verification, FailsABufferThatWasRightInOneMicroBatchAndWrongInAnother) {
   EXPECT_EQ(verification.read().size(), 1U);
 }
 
-TEST(Verification, NamesWhatCouldNotBeMadeAgain) {
+TEST(Verification, NamesWhatCouldNotBeRecomputed) {
   Verification verification;
   verification.mark_unrecomputable({1, 5}, "a collective (c10d::allreduce_)");
   const std::vector<Verification::Failure> failures = verification.read();
