@@ -85,7 +85,7 @@ TEST_P(ShardRules, GiveTheSameBitsWithPassesInFlight) {
   Session session(options_for(GetParam()));
   session.set_shard_group(everyone());
   const auto offload_window = [](TinyModel& model, Step* step, int i) {
-    return testing::in_flight_step(model, step, i, 3);
+    return testing::gpipe_step(model, step, i, 3);
   };
   EXPECT_EQ(difference(odd_sizes(), session, 5, offload_window), 0);
   expect_in_parts(session.report());
@@ -343,7 +343,7 @@ INSTANTIATE_TEST_SUITE_P(, ShardBudget,
 TEST(Shard, LeavesAPartOnTheDevice) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
-  ASSERT_EQ(difference({.layers = 6}, session, 4, testing::baseline_step), 0);
+  ASSERT_EQ(difference({.layers = 6}, session, 4, testing::single_step), 0);
   const SessionReport report = session.report();
   // Beside the parts there are those that wait for their cut, and those that are gathered ahead.
   const std::uint64_t most =

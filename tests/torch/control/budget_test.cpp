@@ -1,4 +1,4 @@
-// Sessions with a budget: record, plan, prove, time, and tell.
+// Sessions with a budget: record, plan, verify, time, and report.
 #include "spillway/plan/budget.hpp"
 
 #include <chrono>
@@ -18,10 +18,10 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
+using testing::single_step;
 using testing::TinyModel;
 
 SessionOptions with_budget(Budget budget) {
@@ -58,11 +58,11 @@ TEST(LinkSpeed, IsLoweredWhereAStepWaitsLongerThanPredicted) {
 
 TEST(BudgetedSession, PlansVerifiesTimesAndStaysWithinTheBudget) {
   Session session(with_budget(Budget::share(0.8)));
-  EXPECT_EQ(difference({}, session, 16, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 16, single_step), 0);
   const SessionReport report = session.report();
   ASSERT_TRUE(report.budget);
   EXPECT_GE(report.budget->plans, 1U);
-  EXPECT_LE(report.budget->plans, 4U);  // Thrice more at most, with the times of timed steps.
+  EXPECT_LE(report.budget->plans, 4U);  // At most three more, with the times of timed steps.
   EXPECT_EQ(report.budget->unplanned_steps, 0U);
   EXPECT_GT(report.budget->budget, 0_B);
   EXPECT_LE(report.budget->predicted_peak, report.budget->budget);
@@ -112,7 +112,7 @@ TEST(BudgetedSession, RecomputesWhereThereIsTooLittleHostMemoryToMeasureIt) {
   SessionOptions options = with_budget(Budget::share(0.8));
   options.host = 6_KiB;
   Session session(std::move(options));
-  EXPECT_EQ(difference({.layers = 8}, session, 8, baseline_step), 0);
+  EXPECT_EQ(difference({.layers = 8}, session, 8, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(session.profile()->link.out, 0);
   EXPECT_EQ(report.budget->problem, "") << report;
@@ -131,8 +131,8 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
     model.loss(model.tokens(2, 32, i)).backward();
     profiles.push_back(session.profile());
   }
-  // The first step records; the next, or the one after its proof, is timed, and four of each plan
-  // that follows, of which there are two at most.
+  // The first step records; the next one that does not verify is timed, and four of each later plan,
+  // of which there are at most two.
   EXPECT_NE(profiles[1], profiles[4]);
   EXPECT_EQ(profiles[18], profiles[19]);
   EXPECT_EQ(structure_digest(*profiles[1]), structure_digest(*profiles[19]));
@@ -174,12 +174,12 @@ TEST(BudgetedSession, ThrowsOnceIfNoPlanFitsAndContinues) {
     EXPECT_THAT(report.to_text(), HasSubstr("no plan "));
     EXPECT_EQ(report.budget->plans, 0U);
     EXPECT_GT(report.budget->unplanned_steps, 0U);
-    EXPECT_GT(report.bytes_out, 100_KiB);  // Everything goes on to be offloaded.
+    EXPECT_GT(report.bytes_out, 100_KiB);  // Everything is still offloaded.
     EXPECT_GT(report.actions.at("offload").buffers, 10U);
   }
 }
 
-/// A table as libraries and models keep it: made in the first step, there in all that follow.
+/// A table as libraries and models keep it: allocated in the first step and kept.
 TEST(BudgetedSession, RecordsAgainIfTheFirstStepMadePersistentAllocations) {
   for (const bool background : {false, true}) {
     SessionOptions options = with_budget(Budget(12_MiB));
@@ -208,10 +208,10 @@ TEST(BudgetedSession, ContinuesWithinTheBudgetWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
   Session session(std::move(options));
-  // However long the planner takes: steps before are as safe as those after.
+  // However long the planner takes: unplanned steps stay within the budget, too.
   const auto patient = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr && i > 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return baseline_step(model, step, i);
+    return single_step(model, step, i);
   };
   EXPECT_EQ(difference({}, session, 12, patient), 0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
@@ -233,7 +233,7 @@ TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
     Session session(with_budget(Budget::share(0.9)));
     EXPECT_EQ(difference({}, session, 6,
                          [&](TinyModel& model, Step* step, int i) {
-                           return offload_window ? testing::in_flight_step(model, step, i, 3)
+                           return offload_window ? testing::gpipe_step(model, step, i, 3)
                                                  : testing::accumulated_step(model, i, 3);
                          }),
               0);
@@ -250,7 +250,7 @@ TEST(BudgetedSession, PlansWithALargerReserveAfterOverBudgetSteps) {
     for (int i = 0; i < count; ++i) {
       const auto step = session.step();
       const at::Tensor held =
-          at::zeros({beside});  // No saved buffer: nothing can be done about it.
+          at::zeros({beside});  // Not a saved buffer, so it cannot be offloaded.
       model.loss(model.tokens(2, 32, i)).backward();
     }
     return session.report();
@@ -288,7 +288,7 @@ TEST(BudgetedSession, LetsRulesFixWhatTheyMatch) {
   options.budget = Budget::share(0.9);
   options.plan_in_background = false;
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 5, single_step), 0);
   ASSERT_EQ(session.report().budget->plans > 0, true) << session.report();
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     if (decision.fixed != FixedReason::kNone) continue;
@@ -301,8 +301,7 @@ TEST(BudgetedSession, LetsRulesFixWhatTheyMatch) {
   }
 }
 
-/// A step with three times the tokens: everything is as large as three times, and the model the
-/// same.
+/// A step with three times the tokens: every activation is three times as large.
 at::Tensor step_of(TinyModel& model, int batch, int i) {
   at::Tensor loss = model.loss(model.tokens(batch, 32, i));
   loss.backward();

@@ -1,5 +1,5 @@
-// A plan that one session saved and another one loads: carried out from the first step on, or seen
-// not to fit.
+// A plan that one session saved and another one loads: executed from the first step on, or detected
+// as not fitting.
 #include <filesystem>
 #include <optional>
 
@@ -111,7 +111,7 @@ TEST_F(PlanFile, FitsOtherSizesOfTheSameModel) {
 TEST_F(PlanFile, SetsTheOrderOfReloads) {
   Session session(with_plan());
   (void)train({}, &session, 2);
-  // Only the first buffer that backward wants cannot be asked for ahead.
+  // Only the first buffer that backward reads cannot be prefetched.
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
@@ -157,7 +157,7 @@ TEST_F(PlanFile, OfAModelThatSavesMoreIsDetectedAsWrong) {
   for (int i = 0; i < 2; ++i) step_of(first, 3);
   options.plan = *first.plan();
   Session second(std::move(options));
-  step_of(second, 2);  // All it saves is as planned; the rest never comes.
+  step_of(second, 2);  // It saves a part of what is planned.
   EXPECT_TRUE(second.next_step_records());
   EXPECT_EQ(second.report().fallbacks.at(kDiverged), 1U);
   step_of(second, 2);

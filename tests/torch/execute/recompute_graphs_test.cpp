@@ -150,7 +150,7 @@ TEST(RecomputedPrograms, MayThrowInBackward) {
   EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
 }
 
-TEST(RecomputedPrograms, MayHaveSeveralChunksInFlight) {
+TEST(RecomputedPrograms, MayInterleaveSeveralChunks) {
   check(program_of([](std::vector<at::Tensor>& all, Step* step, int) {
     // Two stages of a pipeline on one device, each a graph of its own.
     std::vector<at::Tensor> between;
@@ -240,7 +240,7 @@ TEST(RecomputedPrograms, KeepWhatIsDemotedIfTheHostTierIsFull) {
 }
 
 TEST(RecomputedPrograms, KeepWhatFailsToRepeat) {
-  // It gives another size each time, and another error than other bits.
+  // It returns another size each time, which is another error than a mismatch.
   static int calls = 0;
   static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::grows(Tensor x) -> Tensor", [](const at::Tensor& x) {
@@ -280,7 +280,7 @@ TEST(RecomputedPrograms, MayModifyBuffersUnseenByAutograd) {
   EXPECT_EQ(difference_of(program_of([](std::vector<at::Tensor>& all, Step*, int) {
                             at::Tensor x = layers(all, at::randn({32, 32}));
                             x.add_(1);
-                            // Of the same memory, with a version of its own that begins anew.
+                            // The same memory with a version counter of its own, which starts at 0.
                             at::Tensor y = x.variable_data() * 3;
                             at::Tensor loss = (at::mm(y, all[0]) * x).mean();
                             y.reset();

@@ -56,7 +56,7 @@ class StreamDevice final : public TorchDevice {
 
 class WaitTimesTest : public ::testing::Test {
  protected:
-  /// The compute stream waits for something that takes so long.
+  /// The compute stream waits for something that takes `time`.
   void wait(WaitTimes& times, WaitCause cause, Nanoseconds time) {
     const auto copies = device_.device().make_stream("copies");
     const auto done = device_.device().make_event(Timing::kOff);
@@ -85,7 +85,7 @@ TEST_F(WaitTimesTest, SumsTheWaitsOfTheStreamByCause) {
   wait(times, WaitCause::kRelease, milliseconds(2));
   wait(times, WaitCause::kReload, milliseconds(3));
   wait(times, WaitCause::kInPlace, milliseconds(1));
-  EXPECT_FALSE(times.take());  // The step goes on.
+  EXPECT_FALSE(times.take());  // The step has not ended.
   times.end_step();
   const auto marks = times.take();
   ASSERT_TRUE(marks);

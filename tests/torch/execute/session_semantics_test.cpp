@@ -14,12 +14,12 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::count_different;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
@@ -28,7 +28,7 @@ TEST(Session, GivesTheSameBitsWithTiedWeightsInLowPrecision) {
   TinyOptions shape;
   shape.tied = true;
   shape.dtype = at::kBFloat16;
-  EXPECT_EQ(difference(shape, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference(shape, session, 3, single_step), 0);
 }
 
 TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
@@ -48,7 +48,7 @@ TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
       loss = model.loss(model.tokens(2, 32, 1));
       loss.backward({}, /*retain_graph=*/true);
     }
-    // The session is gone; its hooks are not.
+    // The session is destroyed; its hooks still exist.
     loss.backward();
     return model.gradients();
   };
@@ -191,8 +191,8 @@ TEST(Session, WorksOnSeveralThreadsAtOnce) {
   EXPECT_EQ(one + two, 0);
 }
 
-/// Saved-tensor hooks of somebody else, as a checkpoint pushes them. A C++ program has no engine
-/// that calls them, so what is saved meanwhile is saved as without any.
+/// Other saved-tensor hooks, as a checkpoint pushes them. A C++ program has no engine that calls
+/// them, so what is saved meanwhile is saved as without any.
 class OtherHooks {
  public:
   OtherHooks() {
@@ -332,7 +332,7 @@ TEST(Session, GivesTheSameBitsWithOffloadedDropoutMasks) {
   Session session(offload_everything());
   TinyOptions shape;
   shape.dropout = 0.5;
-  EXPECT_EQ(difference(shape, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference(shape, session, 4, single_step), 0);
   int masks = 0;
   const Plan& plan = *session.plan();
   for (const BufferProfile& buffer : session.profile()->chunks[0].buffers) {
@@ -354,7 +354,7 @@ TEST(Session, FreesMemoryOutsideItsLock) {
     const auto step = session.step();
     at::Tensor x = weight;
     for (int k = 0; k < kFactors; ++k) {
-      // Whoever frees it asks the session something, as the end of a Python object may.
+      // Freeing it calls the session, as the finaliser of a Python object may.
       auto* const memory = new float[4096]();
       x = x * at::from_blob(memory, {4096}, [&session, &freed](void* data) {
             delete[] static_cast<float*>(data);

@@ -14,17 +14,17 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
 TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 5, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.steps, 5U);
   EXPECT_EQ(report.recorded_steps, 1U);
@@ -38,7 +38,7 @@ TEST(Session, KeepsEverythingWithoutRules) {
   SessionOptions options = offload_everything();
   options.rules = {};
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   EXPECT_EQ(session.report().bytes_out, 0_B);
   EXPECT_EQ(session.report().saved_peak_with, session.report().saved_peak_without);
 }
@@ -57,11 +57,11 @@ TEST(Session, KeepsSeveralPassesInFlight) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step* step, int i) {
-                         return testing::in_flight_step(model, step, i, 3);
+                         return testing::gpipe_step(model, step, i, 3);
                        }),
             0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
-  // Only the very first buffer that the step's first backward wants could not be asked for ahead.
+  // Only the first buffer that the step's first backward reads could not be prefetched.
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
@@ -118,7 +118,7 @@ TEST(Session, AppliesRulesPerScope) {
   options.rules = parse_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\nlayers = \"0..1\"\naction = \"offload\"\n", "t");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     const bool offloaded = decision.action.kind == ActionKind::kOffload;
     const bool expected =
@@ -132,14 +132,14 @@ TEST(Session, ExecutesAPlanMadeEarlier) {
   Plan plan;
   {
     Session session(offload_everything());
-    EXPECT_EQ(difference({}, session, 2, baseline_step), 0);
+    EXPECT_EQ(difference({}, session, 2, single_step), 0);
     plan = *session.plan();
   }
   SessionOptions options = offload_everything();
   options.rules = {};
   options.plan = plan_from_json(to_json(plan), "plan.json");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   EXPECT_EQ(*session.plan(), plan);
   EXPECT_GT(session.report().bytes_out, 100_KiB);
 }
@@ -185,8 +185,9 @@ TEST(Session, SkipsOffloadsThatBackwardReadsAtOnce) {
     reports.push_back(session.report());
   }
   reports.push_back(session.report());
-  const SessionReport& first = reports[2];  // Of the first step that carries the plan out:
-  const SessionReport& last = reports[4];   // nobody knew yet that backward follows at once.
+  // The first step that executes the plan does not know yet that backward follows at once.
+  const SessionReport& first = reports[2];
+  const SessionReport& last = reports[4];
   EXPECT_EQ(first.offloads_skipped.buffers, 0U) << first;
   EXPECT_GT(first.used_in_place, 0U) << first;
   EXPECT_EQ(last.offloads_skipped.buffers, first.used_in_place) << last;
@@ -241,7 +242,7 @@ TEST(Session, SkipsAtMostTheWindowOfOffloadsWhateverTheSizes) {
         loss.backward();
       }
       if (i == 0) continue;
-      // Everything that was saved either left or stayed within the window.
+      // Everything that was saved was offloaded or skipped within the window.
       const SessionReport report = session.report();
       EXPECT_EQ(report.bytes_out + report.offloads_skipped.bytes, report.saved_peak_without)
           << report;
@@ -263,7 +264,7 @@ TEST(Session, ReportsHowLongItWaitedForCopies) {
     SessionOptions options = offload_everything();
     options.time_waits_every = every;
     Session session(std::move(options));
-    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+    EXPECT_EQ(difference({}, session, 4, single_step), 0);
     const SessionReport report = session.report();
     // The first step records; of the others the first two are timed.
     EXPECT_EQ(report.waits.step, every == 0 ? 0U : 3U);

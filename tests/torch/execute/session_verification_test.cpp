@@ -10,11 +10,11 @@
 namespace spillway {
 namespace {
 
-using testing::baseline_step;
 using testing::difference;
 using testing::difference_of;
 using ::testing::HasSubstr;
 using testing::recompute_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::with_rules;
 
@@ -120,7 +120,7 @@ TEST(Verification, DemotesAllResultsOfAnUnsteadyOperator) {
 }
 
 TEST(Verification, IsRepeatedEveryNSteps) {
-  // The kernel that the dispatcher does not see comes late; only a later proof can find it.
+  // The kernel that the dispatcher does not see runs late; only a later verification can find it.
   const auto demoted_with = [](int verify_every, int& different) {
     SessionOptions options = recompute_everything();
     options.verify_every = verify_every;

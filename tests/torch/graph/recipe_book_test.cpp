@@ -18,9 +18,9 @@ namespace {
 using testing::count_different;
 using testing::Notebook;
 
-/// Made again it has the same bits in another memory.
+/// Recomputed it has the same bits in other memory.
 void expect_again(Notebook& notebook, const at::Tensor& tensor) {
-  const at::Tensor again = notebook.again(tensor);
+  const at::Tensor again = notebook.recompute(tensor);
   EXPECT_EQ(count_different({tensor}, {again}), 0) << tensor << again;
   EXPECT_NE(again.storage().data(), tensor.storage().data());
 }
@@ -71,7 +71,7 @@ TEST_F(RecipeBookTest, DistinguishesVersionsOfAStorage) {
   EXPECT_EQ(notebook_.maker_of(first), "aten::mul");
   EXPECT_EQ(notebook_.maker_of(y), "aten::mul_");
   expect_again(notebook_, y);
-  EXPECT_EQ(count_different({before}, {notebook_.again(first, TensorWindow(y))}), 0);
+  EXPECT_EQ(count_different({before}, {notebook_.recompute(first, TensorWindow(y))}), 0);
 }
 
 TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
@@ -84,7 +84,7 @@ TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
   expect_again(notebook_, y);
 }
 
-/// While an operator runs, somebody saves what it is going to return, as autograd does.
+/// While an operator runs, its future result is saved, as autograd does.
 std::function<void(const at::Tensor&)> save_early;
 
 TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
@@ -122,7 +122,7 @@ TEST_F(RecipeBookTest, DoesNotTreatAViewAsAValue) {
   });
   EXPECT_EQ(notebook_.value_of(view), notebook_.value_of(y));
   EXPECT_EQ(notebook_.maker_of(view), "aten::mul");
-  EXPECT_EQ(count_different({view}, {notebook_.again(view)}), 0);
+  EXPECT_EQ(count_different({view}, {notebook_.recompute(view)}), 0);
 }
 
 TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownMemory) {
@@ -224,7 +224,7 @@ TEST_F(RecipeBookTest, HoldsNoTensor) {
   EXPECT_FALSE(of_y.lock());
 }
 
-/// Programs whose result is made again from x, which is [6, 4].
+/// Programs whose result is recomputed from x, which is [6, 4].
 struct Program {
   const char* name;
   std::function<at::Tensor(const at::Tensor& x)> run;
@@ -307,8 +307,7 @@ const Program kPrograms[] = {
        return x * at::rand({6, 4});
      }},
     {"dropout", [](const at::Tensor& x) { return at::dropout(x, 0.5, true); }},
-    {"random_numbers_in_place",
-     [](const at::Tensor& x) { return at::empty_like(x).uniform_().mul_(x); }},
+    {"random_in_place", [](const at::Tensor& x) { return at::empty_like(x).uniform_().mul_(x); }},
     {"a_generator",
      [](const at::Tensor& x) {
        auto generator = at::make_generator<at::CPUGeneratorImpl>(5);

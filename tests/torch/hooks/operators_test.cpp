@@ -1,4 +1,4 @@
-// What the recorder knows of operators and generators.
+// Traits of operators, and states of generators.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
@@ -108,7 +108,7 @@ TEST(GeneratorState, IsAppliedWhileTheGuardLives) {
 
 TEST(GeneratorState, RemembersTheSecondOfAPairOfNormalNumbers) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  (void)at::randn({1}, generator);  // Numbers come in pairs; the other one waits.
+  (void)at::randn({1}, generator);  // Numbers are drawn in pairs; the second one is pending.
   const GeneratorState state(generator);
   const at::Tensor next = at::randn({3}, generator);
   const GeneratorState::Applied applied(state);

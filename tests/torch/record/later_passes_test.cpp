@@ -1,4 +1,4 @@
-/// How passes are compared with the one that was recorded: their calls and times.
+/// How calls and times of passes are matched with those of the profiled pass.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -137,7 +137,7 @@ TEST(TimesOfLaterPasses, AreUsedAlthoughTheFirstPassMadeATable) {
   };
   run_step();
   EXPECT_GT(time_of_table(), 0);
-  for (int i = 0; i < 3; ++i) run_step();  // One that proves, one that is timed.
+  for (int i = 0; i < 3; ++i) run_step();  // Verification, then a timed step.
   EXPECT_EQ(time_of_table(), 0);
 }
 

@@ -1,4 +1,4 @@
-// Steps that are traced: what their streams did, beside what was predicted.
+// Traced steps: events of their streams compared with the predicted ones.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -36,11 +36,11 @@ using Forward = std::function<at::Tensor(TinyModel&, Step*, int)>;
 
 /// A session whose last step was traced.
 struct Traced {
-  Traced(SessionOptions options, int steps, const Forward& forward = testing::baseline_step)
+  Traced(SessionOptions options, int steps, const Forward& forward = testing::single_step)
       : session(std::move(options)) {
     session.register_model(model);
     (void)testing::train(model, &session, steps, [&](Step* step, int i) {
-      // The one after this; it is asked for within a step, as well as it could be between two.
+      // Traces the next step; it may be called within a step as well as between two.
       if (i == steps - 2) session.trace_next_step();
       if (i == steps - 1) at_start = host_memory();
       return forward(model, step, i);
@@ -210,7 +210,7 @@ TEST(TracedStep, HasThePassesOfItsMicroBatches) {
                           "forward, chunk 0, micro-batch 1", "backward, chunk 0, micro-batch 1"));
   expect_whole(*one_by_one.events);
   const Forward pipeline = [](TinyModel& model, Step* step, int i) {
-    return testing::in_flight_step(model, step, i, 3);
+    return testing::gpipe_step(model, step, i, 3);
   };
   const Traced offload_window(testing::offload_everything(), 6, pipeline);
   expect_whole(*offload_window.events);
@@ -225,7 +225,7 @@ TEST(TracedStep, MayBeTheRecordingStep) {
   session.register_model(model);
   session.trace_next_step();
   (void)testing::train(model, &session, 1,
-                       [&](Step* step, int i) { return testing::baseline_step(model, step, i); });
+                       [&](Step* step, int i) { return testing::single_step(model, step, i); });
   const auto events = session.step_events();
   ASSERT_NE(events, nullptr);
   expect_whole(*events);
@@ -239,7 +239,7 @@ TEST(TracedStep, IsKeptUntilAnotherStepIsTraced) {
   Traced traced(testing::offload_everything(), 4);
   const auto again = [&] {
     (void)testing::train(traced.model, &traced.session, 1, [&](Step* step, int i) {
-      return testing::baseline_step(traced.model, step, i);
+      return testing::single_step(traced.model, step, i);
     });
   };
   again();
@@ -257,7 +257,7 @@ TEST(TracedStep, IsDiscardedIfNotReadBeforeTheNextOne) {
   session.register_model(model);
   (void)testing::train(model, &session, 5, [&](Step* step, int i) {
     session.trace_next_step();
-    return testing::baseline_step(model, step, i);
+    return testing::single_step(model, step, i);
   });
   const auto step = session.step();  // It is traced, too.
   EXPECT_EQ(session.step_events(), nullptr);
@@ -267,7 +267,7 @@ TEST(TracedStep, HasTheSameBits) {
   Session session(testing::with_rules(kMixed));
   const auto forward = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr) session.trace_next_step();
-    return testing::baseline_step(model, step, i);
+    return testing::single_step(model, step, i);
   };
   EXPECT_EQ(testing::difference({}, session, 5, forward), 0);
   EXPECT_NE(session.step_events(), nullptr);

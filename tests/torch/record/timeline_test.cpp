@@ -1,4 +1,4 @@
-// What a recording step says about when things happened, and how much was allocated.
+// The timeline of a recording step: the order of events, and untracked bytes.
 #include "plan/profile/timeline.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class LlamaRun {
     session_.register_model(model_);
   }
 
-  /// The peak of the step above what was allocated before it.
+  /// The peak of the step beyond what was allocated before it.
   std::int64_t step() {
     for (at::Tensor parameter : model_.parameters()) parameter.mutable_grad() = at::Tensor();
     const at::Tensor tokens = (at::arange(32, at::kLong) * 3 % 50).view({1, 32});
@@ -119,9 +119,9 @@ TEST(Timeline, HasEveryCallSaveUnpackAndDropInOrder) {
 TEST(Timeline, HasThePeakOfAStepThatKeepsEverythingToTheByte) {
   LlamaRun run(keep_everything());
   run.step();
-  const std::int64_t told = testing::kept_peak(*run.session().profile());
-  EXPECT_GT(told, 100 << 10);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(run.step(), told);
+  const std::int64_t predicted = testing::kept_peak(*run.session().profile());
+  EXPECT_GT(predicted, 100 << 10);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run.step(), predicted);
   EXPECT_EQ(run.session().profile()->granularity, 0_B);
   EXPECT_GT(run.session().profile()->fixed, 0_B);
 }
@@ -192,16 +192,16 @@ int begin_of(const ChunkProfile& chunk, const std::string& name) {
 TEST(Timeline, HasTheLastForwardUseOfABuffer) {
   const Profile profile = recorded([](const at::Tensor& weight) {
     at::Tensor x = at::mm(at::ones({64, 64}), weight);
-    at::Tensor y = at::tanh(at::exp(x));  // Nobody has what exp made but tanh, for a moment.
+    at::Tensor y = at::tanh(at::exp(x));  // Only tanh holds the result of exp, briefly.
     at::Tensor z = at::sin(y);
-    const at::Tensor sum = y + z;  // The last that is seen of y.
+    const at::Tensor sum = y + z;  // The last use of y.
     y.reset();
     return at::cos(sum);
   });
   const ChunkProfile& chunk = profile.chunks[0];
   EXPECT_EQ(made_by(chunk, "aten::exp").last_forward_use, begin_of(chunk, "aten::sin"));
   EXPECT_EQ(made_by(chunk, "aten::tanh").last_forward_use, begin_of(chunk, "aten::cos"));
-  // Dies with the function, whose next sign of life is the sum.
+  // Freed when the function returns; the next moment is the sum.
   EXPECT_EQ(made_by(chunk, "aten::add").last_forward_use, begin_of(chunk, "aten::sum"));
   EXPECT_LT(end_of(chunk, "aten::add"), made_by(chunk, "aten::tanh").last_forward_use);
 }
@@ -224,7 +224,7 @@ TEST(Timeline, SeparatesAlternatingPasses) {
   session.register_model(model);
   {
     auto step = session.step();
-    (void)testing::in_flight_step(model, &step, 0, 3);
+    (void)testing::gpipe_step(model, &step, 0, 3);
   }
   const ChunkProfile& together = session.profile()->chunks.at(0);
   Session alone(offload_everything());
@@ -238,7 +238,7 @@ TEST(Timeline, SeparatesAlternatingPasses) {
   const auto beside_calls = [](const ChunkProfile& chunk) {
     std::vector<std::pair<MomentKind, int>> found;
     for (const Moment& moment : chunk.timeline) {
-      // A first gradient is made before backward begins, in the forward of who comes last.
+      // The first gradient is allocated before backward begins, in the forward that ran last.
       if (moment.kind != MomentKind::kCallBegins && moment.kind != MomentKind::kCallEnds) {
         found.emplace_back(moment.kind, moment.index);
       }
@@ -314,8 +314,8 @@ TEST(HostMemory, CountsBytesOfTensorsAndTheirPeak) {
 }
 
 TEST(HostMemory, DoesNotCountTheReleaseOfEarlierAllocations) {
-  // The first test of the program has begun the counting; memory that torch did not allocate never
-  // counts.
+  // The first test of the program starts the counting; memory that torch did not allocate is never
+  // counted.
   std::vector<float> mine(100);
   const Bytes start = host_memory();
   {
@@ -350,7 +350,7 @@ TEST(Timeline, ExcludesUntimedWaits) {
     computing += moment.compute_ns;
   }
   EXPECT_GT(computing, 0);
-  // However slow the machine is: what was computed was computed beside the wait.
+  // However slow the machine is: compute time does not include the wait.
   EXPECT_LE(computing, rest.count());
   EXPECT_THROW(untimed_wait([] { throw InvalidArgument("wait", "nobody came"); }), InvalidArgument);
 }

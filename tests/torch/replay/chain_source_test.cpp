@@ -1,4 +1,4 @@
-/// What NVRTC makes of chains, which takes no GPU.
+/// Compiling chains with NVRTC, which needs no GPU.
 
 #include <gtest/gtest.h>
 

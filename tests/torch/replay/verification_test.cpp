@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// Whether a buffer that should be `original` and came back as `recomputed` fails.
+/// Whether verification fails for a buffer `original` that was recomputed as `recomputed`.
 bool fails(const at::Tensor& original, const at::Tensor& recomputed) {
   Verification verification;
   verification.compare({0, 3}, original, recomputed, {});
