@@ -1,6 +1,6 @@
 /// How much memory CPU tensors use, counted at torch's allocator as CUDA's allocator counts itself.
 ///
-/// Counting begins with count_host_memory() and goes on until the process ends: what was allocated
+/// Counting begins with count_host_memory() and lasts until the process ends: what was allocated
 /// before is not counted, and neither is its release. A session on the CPU begins it by itself, and
 /// starts a new peak with every step.
 /// Threads: any.

@@ -35,11 +35,11 @@ void write_budget(const BudgetReport& budget, Line&& line) {
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
            "; everything kept " + milliseconds(budget.base_step) + " ms");
   if (budget.bound_step.count() > 0) {
-    const double above = static_cast<double>(budget.predicted_step.count()) /
-                             static_cast<double>(budget.bound_step.count()) -
-                         1;
-    line("bound", milliseconds(budget.bound_step) + " ms: at most " + percent(above) +
-                      " above any plan of this kind");
+    const double gap = static_cast<double>(budget.predicted_step.count()) /
+                           static_cast<double>(budget.bound_step.count()) -
+                       1;
+    line("lower bound", milliseconds(budget.bound_step) + " ms: the plan is at most " +
+                            percent(gap) + " slower than any of its kind");
   }
   for (const std::string& each : budget.drift) line("drift", each);
   if (budget.over_budget_steps > 0)

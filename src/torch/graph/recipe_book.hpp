@@ -54,11 +54,11 @@ struct Value {
   c10::Storage root_storage;
   std::shared_ptr<SavedBuffer> root_buffer;
 
-  // While replays go on.
+  // While replays run.
   c10::Storage recomputed;
   int readers_left = 0;  // Calls that replays still have to repeat and that read it.
 
-  /// Whether the storage, if somebody still has it, holds this value.
+  /// Whether the storage, if it is still alive, holds this value.
   [[nodiscard]] bool unchanged() const {
     return !overwritten && counter.current_version() == version;
   }
@@ -90,13 +90,13 @@ struct Call {
   bool ended = false;
   // It wrote into something whose producer is unknown, or continued from such a write.
   bool wrote_foreign = false;
-  std::vector<c10::IValue> arguments;  // Tensors are left out.
+  std::vector<c10::IValue> arguments;  // Without tensors.
   c10::SmallVector<TensorArgument, 3> tensors;
   std::vector<TensorArgument> shapes;  // Tensors of which only the shape is read.
   c10::SmallVector<Made, 2> makes;
   std::optional<GeneratorState> random;
   const ComputeFlags* flags = nullptr;
-  bool gradients = true;  // Some operators leave results out where no gradients are wanted.
+  bool gradients = true;  // Some operators return fewer results without gradients.
   std::string no_replay;  // Why it cannot be repeated; empty if it can.
   bool counted = false;   // It was added to its inputs' readers_left.
   bool repeated = false;  // It was subtracted again.
