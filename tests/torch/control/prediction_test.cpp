@@ -83,7 +83,7 @@ class Comparison {
     const SessionOptions defaults = offload_everything();
     options_.schedule = std::move(schedule);
     options_.windows.offload_window = defaults.offload_window;
-    options_.windows.prefetch_window = defaults.ahead;
+    options_.windows.prefetch_window = defaults.prefetch_window;
   }
 
   void run(int plans, Slack slack = {}) {

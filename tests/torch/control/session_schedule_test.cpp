@@ -149,7 +149,7 @@ TEST_P(ScheduledSession, HasThePredictedPeak) {
   SimulateOptions options;
   options.schedule = passes_of(actions);
   options.windows.offload_window = offload_everything().offload_window;
-  options.windows.prefetch_window = offload_everything().ahead;
+  options.windows.prefetch_window = offload_everything().prefetch_window;
   const auto compare = [&](const Plan& plan, const std::string& what) {
     SessionOptions given = offload_everything();
     given.rules = {};
