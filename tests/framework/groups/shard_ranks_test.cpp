@@ -62,11 +62,11 @@ void expect_in_parts(const SessionReport& report) {
   EXPECT_EQ(report.shard->ranks, ranks().size());
   EXPECT_GT(report.shard->buffers, 0U);
   EXPECT_EQ(report.shard->gathers, report.shard->buffers);
-  EXPECT_EQ(report.shard->restored, 0U);
+  EXPECT_EQ(report.shard->regathered, 0U);
   // A part is rounded up to 512 bytes.
   const std::uint64_t share = report.shard->bytes.count() / static_cast<unsigned>(ranks().size());
-  EXPECT_GE(report.shard->held.count(), share);
-  EXPECT_LE(report.shard->held.count(), share + 512 * report.shard->buffers);
+  EXPECT_GE(report.shard->part_bytes.count(), share);
+  EXPECT_LE(report.shard->part_bytes.count(), share + 512 * report.shard->buffers);
 }
 
 class ShardRules : public ::testing::TestWithParam<const char*> {};
@@ -78,7 +78,7 @@ TEST_P(ShardRules, GiveTheSameBits) {
   const SessionReport report = session.report();
   expect_in_parts(report);
   EXPECT_THAT(report.fallbacks, IsEmpty()) << report;
-  EXPECT_THAT(report.shard->refused, IsEmpty());
+  EXPECT_THAT(report.shard->mismatched, IsEmpty());
 }
 
 TEST_P(ShardRules, GiveTheSameBitsWithPassesInFlight) {
@@ -238,10 +238,10 @@ TEST(Shard, RefusesWhatIsNotEqual) {
   EXPECT_EQ(different_steps(session, 5, run), 0);
   const SessionReport report = session.report();
   expect_in_parts(report);
-  EXPECT_THAT(report.shard->refused, Not(IsEmpty()));
-  EXPECT_THAT(report.shard->refused,
+  EXPECT_THAT(report.shard->mismatched, Not(IsEmpty()));
+  EXPECT_THAT(report.shard->mismatched,
               Each(HasSubstr("it is not equal on all ranks of the shard group")));
-  EXPECT_THAT(report.shard->refused, Each(Not(HasSubstr("layers.1"))));
+  EXPECT_THAT(report.shard->mismatched, Each(Not(HasSubstr("layers.1"))));
   EXPECT_THAT(report.to_text(), HasSubstr("not sharded"));
   EXPECT_THAT(report.actions, Contains(Key("keep, sharded")));
   EXPECT_THAT(report.actions, Contains(Key("keep")));
@@ -262,7 +262,7 @@ TEST(Shard, IsProvedAgainInEveryVerifiedStep) {
         .backward();
   };
   EXPECT_EQ(different_steps(session, 6, run), 0);
-  EXPECT_THAT(session.report().shard->refused, Not(IsEmpty()));
+  EXPECT_THAT(session.report().shard->mismatched, Not(IsEmpty()));
 }
 
 TEST(Shard, OutlivesItsStep) {
@@ -347,7 +347,7 @@ TEST(Shard, LeavesAPartOnTheDevice) {
   const SessionReport report = session.report();
   // Beside the parts there are those that wait for their cut, and those that are gathered ahead.
   const std::uint64_t most =
-      report.shard->held.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
+      report.shard->part_bytes.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
   EXPECT_LT(report.saved_peak_with.count(), most) << report;
 }
 
