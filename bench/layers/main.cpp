@@ -226,7 +226,7 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
       {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
       {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
-      {"not offloaded", "GiB", 2, app::exactly(in_gib(outcome.report.stayed.bytes))},
+      {"not offloaded", "GiB", 2, app::exactly(in_gib(outcome.report.offloads_skipped.bytes))},
       {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_recomputed))},
       {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
       {"fused kernels", "", 0, app::exactly(static_cast<double>(outcome.report.fused_kernels))},

@@ -43,7 +43,7 @@ class CudaChainRunner final : public ChainRunner {
   }
 
  private:
-  /// The source of a program need not be written again to find its kernel.
+  /// Caches kernels by program, so that the source is generated once.
   cudaKernel_t known(const ChainProgram& program) {
     for (const auto& [each, kernel] : programs_) {
       if (each == program) return kernel;

@@ -1,4 +1,4 @@
-/// What NVRTC makes of kernels, which takes no GPU.
+/// Compiling kernels with NVRTC, which needs no GPU.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(ChainSource, IsCompiledForEveryOperationTypeAndAccess) {
   }
 }
 
-TEST(ChainSource, SaysWhatIsWrongWithAnotherArchitecture) {
+TEST(ChainSource, ReportsAnUnsupportedArchitecture) {
   std::string problem;
   const ChainProgram program{.inputs = {{at::kFloat, Access::kFull}},
                              .nodes = {{Operation::kNegate, {0, -1}, at::kFloat, true}}};
