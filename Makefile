@@ -1,10 +1,10 @@
 # Thin on purpose: set-up and test runs live in scripts/, the build in CMake presets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench gpu asan tsan format lint clean
+.PHONY: help setup build demo test test-long bench gpu asan tsan format lint clean
 
 help: ## Print this list
 	@echo 'Spillway: what make can do'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install what is missing: Debian packages, and torch and HiGHS in .venv
 	@scripts/setup.sh
@@ -13,11 +13,16 @@ build: setup ## Build everything; programs are in build/release/bin
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: build ## Set up, build, and train a small transformer within a third of its memory
+demo: setup ## Set up, build the program, and train a small transformer within a third of its memory
+	@cmake --preset release
+	@cmake --build --preset release --target spillway
 	@scripts/demo.sh
 
 test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
 	@scripts/test.sh release tsan asan
+
+test-long: setup ## The same, with all cases of the random tests
+	@SPILLWAY_TEST_LONG=1 scripts/test.sh release tsan asan
 
 bench: build ## Measure transfers beside plain copies, and steps without and with a session or a budget, in C++ and in Python
 	@build/release/bin/bench_transfer
@@ -30,16 +35,16 @@ gpu: build ## Run what needs a GPU: its tests, alone and under compute-sanitizer
 	@scripts/python_package.sh
 	@scripts/gpu.sh tests sanitize ranks
 
-asan: setup ## Run the tests of the parts without torch under AddressSanitizer and UBSan
+asan: setup ## Run the tests of the parts without torch, the planner included, under AddressSanitizer and UBSan
 	@scripts/test.sh asan
 
-tsan: setup ## Run the tests of the parts without torch under ThreadSanitizer
+tsan: setup ## Run the tests of the parts that have threads, and of sessions, under ThreadSanitizer
 	@scripts/test.sh tsan
 
 format: setup ## Format all C++ sources
 	@scripts/lint.sh format
 
-lint: build ## Check format and run clang-tidy
+lint: build ## Check format and words, and run clang-tidy
 	@scripts/lint.sh check
 
 clean: ## Remove what was built; .venv stays

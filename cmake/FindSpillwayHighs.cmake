@@ -1,7 +1,7 @@
 # The HiGHS solver from the Python package highsbox, which holds it as a shared library with headers.
 #
-# Only its C interface may be used, <interfaces/highs_c_api.h>: the library is built with the std::string of before
-# g++ 5, so the class Highs has another layout there than in our code. Parts of Spillway do not link it but load it;
+# Only its C interface may be used, <interfaces/highs_c_api.h>: the library is built with the std::string ABI from
+# before g++ 5, so the class Highs has another layout there than in our code. Parts of Spillway load it at run time;
 # src/plan/highs/highs_library.hpp says why.
 #
 # Target: spillway::highs. Variables: SpillwayHighs_FOUND, SpillwayHighs_VERSION, SpillwayHighs_DIRECTORY.

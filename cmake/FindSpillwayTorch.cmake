@@ -39,7 +39,7 @@ elseif(_directory)
       set(SpillwayTorch_CUDA "${CMAKE_MATCH_1}")
     endif()
   endforeach()
-  # A changed torch configures anew.
+  # A changed torch configures again.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_directory}/version.py")
 
   set(_libraries c10 torch_cpu torch)

@@ -18,7 +18,8 @@ target_compile_options(spillway_warnings INTERFACE
   $<$<BOOL:${SPILLWAY_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # Wrong on `"text" + std::string` with optimisation: gcc.gnu.org/bugzilla/show_bug.cgi?id=105651.
-  target_compile_options(spillway_warnings INTERFACE -Wno-restrict -Wno-stringop-overflow)
+  target_compile_options(spillway_warnings INTERFACE 
+    -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 
 if(SPILLWAY_SANITIZE)
@@ -39,7 +40,7 @@ endif()
 find_program(SPILLWAY_CCACHE ccache)
 if(SPILLWAY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
-    CCACHE_NOHASHDIR=1 "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "CCACHE_SLOPPINESS=pch_defines,time_macros"
+    CCACHE_NOHASHDIR=1 "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
     "${SPILLWAY_CCACHE}")
 endif()
 

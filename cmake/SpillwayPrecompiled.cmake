@@ -49,7 +49,7 @@ function(_spillway_precompile_folder folder)
     if(uses_torch)
       target_precompile_headers(${target} REUSE_FROM spillway_torch_headers)
       if(type STREQUAL "EXECUTABLE")
-        # As the libraries, or the compiler refuses the header.
+        # The same flags as the libraries, or the compiler refuses the header.
         set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
         target_compile_options(${target} PRIVATE -fPIC)
       endif()

@@ -1,4 +1,4 @@
-# Asks the Python environment that holds torch and HiGHS where a package of it lies, without importing the package:
+# Asks the Python environment that holds torch and HiGHS where a package is, without importing the package:
 # importing torch takes seconds and may need a GPU driver.
 
 # spillway_locate_python_package(<name> <out directory> <out reason>)

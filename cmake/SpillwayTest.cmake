@@ -45,7 +45,7 @@ endfunction()
 #
 # A GoogleTest program that mpirun starts as several ranks, one ctest entry <name>_<n> for each number of ranks, with
 # the label `ranks`. More ranks than cores are fine. Its cases get the world from support/ranks.hpp. Without GPU no
-# CUDA device is to be seen. Only where the MPI plugin is built.
+# CUDA device is visible. Only where the MPI plugin is built.
 function(spillway_add_ranks_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TIMEOUT" "RANKS;SOURCES;DEPS;LABELS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -80,6 +80,6 @@ function(spillway_add_ranks_test name)
   endforeach()
 endfunction()
 
-# Open MPI asks root twice whether it is meant; ranks share the cores, so each computes on one thread.
+# Open MPI requires two variables to run as root; ranks share the cores, so each computes on one thread.
 set(SPILLWAY_RANKS_ENVIRONMENT
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1)

@@ -50,12 +50,12 @@ def used_programs() -> dict[str, str]:
 
 def owner(program: str) -> str | None:
     """The package that owns a program in Debian's folders; "" if there is such a program but no owner."""
-    place = next((folder / program for folder in FOLDERS if (folder / program).exists()), None)
-    if place is None:
+    first = next((folder / program for folder in FOLDERS if (folder / program).exists()), None)
+    if first is None:
         return None
     # Alternatives (mpirun) are links that no package owns; what they lead to is owned. dpkg may know a path with or
     # without /usr.
-    paths = [place]
+    paths = [first]
     while paths[-1].is_symlink():
         paths.append(paths[-1].parent / paths[-1].readlink())
     for path in paths:
@@ -92,15 +92,15 @@ def main() -> int:
     brought = brought_by(pinned_packages())
     findings = 0
     checked = 0
-    for program, place in sorted(used_programs().items()):
+    for program, location in sorted(used_programs().items()):
         package = owner(program)
         if program in OPTIONAL or (package is None and program not in STARTED_ELSEWHERE):
             continue
         checked += 1
         if package is None:
-            print(f"{place}: {program} is not installed; scripts/setup.sh should have installed it")
+            print(f"{location}: {program} is not installed; scripts/setup.sh should have installed it")
         elif package not in brought and not on_every_debian(package):
-            print(f"{place}: {program} is from the package '{package}', which scripts/debian-packages.txt does not bring")
+            print(f"{location}: {program} is from the package '{package}', which scripts/debian-packages.txt does not bring")
         else:
             continue
         findings += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demonstration behind `make demo`: what this machine can do, a small transformer trained on its best device without
-# Spillway and within a third of the memory, the plan that was carried out, and what other budgets would cost.
+# Spillway and within a third of the memory, the plan that was executed, and what other budgets would cost.
 # usage: scripts/demo.sh        (after `make build`; writes its report below build/demo)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,7 +20,7 @@ heading "this machine (spillway doctor --quick)"
 "$spillway" doctor --quick
 "$spillway" doctor --quick --json >"$report/doctor.json"
 
-# A GPU wants more work than two cores of a CPU can do in a minute.
+# A GPU needs more work than two cores of a CPU can do in a minute.
 model=(--layers 4 --hidden 256 --heads 8 --ffn 704 --tokens 256 --vocabulary 512)
 if grep -q '"device": "cuda' "$report/doctor.json"; then
   model=(--layers 8 --hidden 2048 --heads 16 --ffn 5632 --tokens 8192 --vocabulary 32000)
@@ -29,7 +29,7 @@ fi
 heading "a small transformer within a third of its memory (spillway train --compare --budget $budget)"
 "$spillway" train --compare --budget "$budget" --steps 10 "${model[@]}" --out "$report/train"
 
-heading "the plan that was carried out (spillway explain)"
+heading "the executed plan (spillway explain)"
 "$spillway" explain "$report/train/plan.json" --profile "$report/train/profile.json"
 
 heading "what other budgets would cost (spillway plan --curve)"
@@ -41,9 +41,9 @@ heading "that plan from a file, from the first step on (spillway train --plan)"
 
 heading "report"
 echo "$report/doctor.json           this machine"
-echo "$report/train/report.txt      budget, peaks and times, predicted and measured, bits, and what was moved where"
+echo "$report/train/report.txt      budget, peaks and times, predicted and measured, bit comparison, offloaded and recomputed bytes"
 echo "$report/train/train.json      the same for programs"
-echo "$report/train/profile.json    what the first step showed"
-echo "$report/train/plan.json       what was made of it"
+echo "$report/train/profile.json    the profile of the recording step"
+echo "$report/train/plan.json       the plan"
 echo "$report/curve.svg             what other budgets would cost; curve.json for programs"
 echo "The measurements, on a GPU where there is one: make bench"

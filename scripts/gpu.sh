@@ -23,7 +23,7 @@ export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG:-:4096:8}
 mkdir -p "$out"
 failed=0
 
-# Whether the name, or all of its part, was asked for.
+# Whether the name, or all of its part, was requested.
 wanted() {
   local each
   for each in "${asked[@]}"; do
@@ -32,7 +32,7 @@ wanted() {
   return 1
 }
 
-# Runs a command under a name, if it was asked for. Tests that skip, for want of a second GPU for example, are told of.
+# Runs a command under a name, if that was requested. Prints the tests that skip, such as for want of a second GPU.
 run() {
   local name=$1 log start=$SECONDS code
   shift
@@ -52,7 +52,7 @@ run() {
   fi
 }
 
-# As its tests are run alone, but each memory access is watched. NCCL and torch probe for what a driver can do: calls of
+# The same tests with every memory access checked. NCCL and torch probe for what a driver can do: calls of
 # the API that fail on purpose are no errors of a kernel.
 sanitized() {
   local tool=$1
@@ -89,7 +89,7 @@ for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_te
   run "sanitize:$name" sanitized memcheck "$bin/tests/$name"
 done
 run sanitize:race sanitized racecheck "$bin/tests/cuda_test"
-# Tests that hold a stream back until another one goes on do not end under initcheck.
+# Tests that block a stream until another one continues do not end under initcheck.
 run sanitize:init sanitized initcheck "$bin/tests/cuda_test" --gtest_filter='CudaDevice*:CudaTransfer.*-*OnceWarm*'
 
 run ranks:pipeline trainer 4 --set parallel.pipeline=4 --set train.precision=bf16 --set model.dropout=0.1

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Formats all C++ sources, or checks their format and runs clang-tidy over what build/release compiles.
+# Formats all C++ sources; or checks their format, the words of all texts, and runs clang-tidy over all C++
+# sources.
 # usage: scripts/lint.sh format|check
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-mapfile -t folders < <(ls -d include src apps bench tests examples python 2>/dev/null)
+mapfile -t folders < <(ls -d include src framework apps bench tests examples python 2>/dev/null)
 mapfile -t sources < <(find "${folders[@]}" -name '*.cpp' -o -name '*.hpp' | sort)
 
 case "${1:-}" in
@@ -20,9 +21,12 @@ case "${1:-}" in
       echo "lint: the lines above are longer than 100 columns" >&2
       exit 1
     fi
+    echo "==== words"
+    scripts/check_words.py
     echo "==== clang-tidy"
     # The compiler of the database is g++; clang does not know all of its warnings.
-    run-clang-tidy -p build/release -quiet -j "$(nproc)" -extra-arg=-Wno-unknown-warning-option \
+    cmake --preset lint >/dev/null
+    run-clang-tidy -p build/lint -quiet -j "$(nproc)" -extra-arg=-Wno-unknown-warning-option \
       "^$PWD/.*\.cpp$" 2> >(grep -v 'warnings generated' >&2)
     echo "lint: no findings"
     ;;

@@ -109,7 +109,7 @@ install_environment() {
 
   say "installing into $venv (torch and its CUDA libraries are about 4.7 GB installed):"
   sed 's/#.*//' "$requirements" | awk 'NF { print "setup:   " $1 }'
-  # A torch of the right version that is there already (also a CPU-only one) satisfies the pin and is left alone.
+  # A torch of the right version that is there already (also a CPU-only one) satisfies the pin and is not changed.
   "$venv/bin/python" -m pip install --disable-pip-version-check --no-input -r "$requirements" ||
     fail "pip could not install the packages above (its message is above)." \
       "A network is needed, or PIP_INDEX_URL / PIP_FIND_LINKS pointing at a mirror or a folder of wheels." \

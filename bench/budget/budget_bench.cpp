@@ -15,10 +15,10 @@ namespace {
 using namespace spillway::literals;
 
 constexpr int kWarmUp = 3;
-/// What all plans of the way to the last one offload, or less.
-constexpr Bytes kMostOffloaded = 24_GiB;
+/// At least what any plan on the way to the final one offloads.
+constexpr Bytes kMaxOffloaded = 24_GiB;
 constexpr Bytes kWindow = 1_GiB;
-/// A GPU takes a while to find its clock.
+/// The clock of a GPU needs some steps to settle.
 constexpr int kClockTurns = 4;
 constexpr int kClockWarmUp = 3;
 constexpr int kClockSteps = 6;
@@ -34,7 +34,7 @@ std::unique_ptr<ClockMeter> meter_of(at::Device device) {
       if (gpu.index == device.index()) return std::make_unique<ClockMeter>(gpu.pci_bus);
     }
   }
-  throw InvalidArgument("bench", "--clocks wants a GPU, and the model is on " + device.str());
+  throw InvalidArgument("bench", "--clocks needs a GPU; the model is on " + device.str());
 }
 
 }  // namespace
@@ -42,14 +42,14 @@ std::unique_ptr<ClockMeter> meter_of(at::Device device) {
 BudgetBench::BudgetBench(const LlamaShape& shape, BudgetSettings settings)
     : settings_(std::move(settings)), measured_(shape) {
   if (settings_.clocks) meter_ = meter_of(measured_.tokens().device());
-  (void)measured_.step(nullptr);  // Gradients are there from now on.
+  (void)measured_.step(nullptr);  // Allocates the gradients.
 }
 
 SessionOptions BudgetBench::session_options(Bytes offloaded) const {
   SessionOptions options;
   options.device = measured_.tokens().device();
   if (measured_.tokens().is_cuda()) options.prepare = offloaded;
-  options.time_waits_every = 4;  // So that a warm step is among them.
+  options.time_waits_every = 4;  // Includes a warm step.
   options.fuse_replays = settings_.fuse;
   return options;
 }
@@ -98,10 +98,10 @@ ClockOutcome BudgetBench::measure_clocks(Session& session) {
   return outcome;
 }
 
-BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
-  SessionOptions options = session_options(kMostOffloaded);
+BudgetOutcome BudgetBench::run_end_to_end(const BudgetRow& row) {
+  SessionOptions options = session_options(kMaxOffloaded);
   options.budget = budget_of(row.budget);
-  options.plan_in_background = false;  // So that it has settled after a known number of steps.
+  options.plan_in_background = false;  // Settles after a known number of steps.
   Session session(std::move(options));
   session.register_model(measured_.model());
   BudgetOutcome outcome;
@@ -110,7 +110,7 @@ BudgetOutcome BudgetBench::run_whole_way(const BudgetRow& row) {
     (void)measured_.step(&session);
   };
   settle(session, both, kStepsToSettle, 3 * kStepsToSettle);
-  measure(row.text + "-whole-way", session, outcome);
+  measure(row.text + "-end-to-end", session, outcome);
   profile_ = session.profile();
   const std::shared_ptr<const Plan> plan = session.plan();
   if (plan == nullptr || !plan->budget) {
@@ -131,7 +131,7 @@ BudgetOutcome BudgetBench::run_by_plan(const BudgetRow& row) {
   PlannerOptions planner;
   outcome.budget = planner.budget = app::resolve(row.budget, whole);
   outcome.planned = plan_for_budget(*profile_, planner);
-  // No more than it takes, so that none is made ready beside timed steps.
+  // As much as the plan needs, so that no host memory is pinned during timed steps.
   SessionOptions options =
       session_options(simulate(*profile_, outcome.planned.plan).bytes_out + kWindow);
   options.plan = outcome.planned.plan;

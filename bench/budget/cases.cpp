@@ -61,7 +61,7 @@ BudgetCase budget_case(const std::string& model, at::Device device, bool small) 
   made.shape = small ? small_shape(model) : large_shape(model);
   made.shape.device = device;
   made.rows = small ? std::vector{row("80%"), row("60%"), row("45%")} : large_rows(model);
-  made.whole_way = made.rows.size() / 2;
+  made.end_to_end = made.rows.size() / 2;
   return made;
 }
 
@@ -74,7 +74,7 @@ void choose_budgets(BudgetCase& chosen, const std::vector<std::string>& texts) {
     rows.push_back({text, budget, known == chosen.rows.end() ? std::nullopt : known->wanted});
   }
   chosen.rows = std::move(rows);
-  chosen.whole_way = chosen.rows.size() / 2;
+  chosen.end_to_end = chosen.rows.size() / 2;
 }
 
 }  // namespace spillway::bench

@@ -1,19 +1,19 @@
-/// Question: how fast is a step within a budget of bytes, and did the planner know?
+/// Question: how fast is a step within a memory budget, and how good is the prediction?
 ///
 /// How to read it: every row trains the same model on the same tokens, in turns without and within
-/// the budget; its figure is the median ratio of the two, with what the planner predicted of it and
-/// its lower bound for any plan beside it. "peak" is what the allocator's own statistics say was
-/// allocated at most in a step, less what was there before it (weights, gradients): it must not be
-/// above the budget. Errors are those of the planner's prediction, as shares of what was measured.
-/// "gradients that differ" counts those that differ in a bit from those without a session.
+/// the budget; its figure is the median ratio of the two, beside the planner's prediction and its
+/// lower bound for any plan. "peak" is the allocator's own maximum in a step, less what was
+/// allocated before it (weights, gradients); it must not exceed the budget. Errors are those of the
+/// prediction, relative to the measurement. "gradients that differ" counts those that differ in a
+/// bit from those without a session.
 ///
-/// A GPU at the limit of its power lowers its clock the more it computes, which no planner knows:
-/// --clocks says which clock steps of either kind have, in turns of several steps of a kind.
+/// A GPU at its power limit lowers its clock the more it computes, which the planner does not
+/// model. --clocks measures the clock of both kinds of steps, in turns of several steps of a kind.
 /// "ratio of cycles" is the ratio of such turns times that of their clocks.
 ///
-/// One row, "the whole way", is what a user has: a session that was given the budget and nothing
-/// else; how long its planner took is not told. The others carry out plans for the profile which
-/// that session recorded.
+/// One row, "end to end", is what users run: a session that is given the budget and nothing else.
+/// The time of its planner is not measured. The other rows carry out plans for the profile of that
+/// session.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -33,10 +33,10 @@ namespace spillway::bench {
 namespace {
 
 constexpr const char* kQuestion =
-    "How fast is a step within a budget of bytes, and did the planner know?";
+    "How fast is a step within a memory budget, and how good is the prediction?";
 
-constexpr double kMostTimeError = 3;  // Percent.
-constexpr double kMostPeakError = 2;
+constexpr double kMaxTimeError = 3;  // Percent.
+constexpr double kMaxPeakError = 2;
 
 struct Options {
   bool small = false;
@@ -44,7 +44,7 @@ struct Options {
   BudgetSettings bench;
   std::string model = "layers";
   std::vector<std::string> budgets;  // Empty: those of the model.
-  std::string profile;               // Where the profile goes; empty: nowhere.
+  std::string profile;               // File to save the profile to; empty: none.
 };
 
 double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
@@ -53,7 +53,7 @@ double milliseconds(Nanoseconds time) { return static_cast<double>(time.count())
 
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
 
-/// In percent of what was measured.
+/// In percent of the measurement.
 double error_of(double predicted, double measured) { return 100 * (predicted / measured - 1); }
 
 void add_clocks(std::vector<Value>& values, const ClockOutcome& clocks) {
@@ -71,7 +71,7 @@ void add_clocks(std::vector<Value>& values, const ClockOutcome& clocks) {
   add("clock without", "MHz", 0, clocks.without);
   add("power", "W", 0, clocks.power_within);
   add("power without", "W", 0, clocks.power_without);
-  add("clock held down by power", "%", 0, clocks.capped_within);
+  add("clock limited by power", "%", 0, clocks.capped_within);
   add("without", "%", 0, clocks.capped_without);
 }
 
@@ -117,13 +117,13 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
   const double measured = app::spread_of(outcome.milliseconds).median;
   const double time_error = error_of(static_cast<double>(outcome.planned.step_ns) / 1e6, measured);
   add("_time_error", {"error of the predicted time", "%", 1, app::exactly(std::abs(time_error))},
-      at_most(kMostTimeError), {{"predicted less measured", "%", 1, app::exactly(time_error)}});
+      at_most(kMaxTimeError), {{"predicted less measured", "%", 1, app::exactly(time_error)}});
   add("_peak", {"its peak", "GiB", 3, app::exactly(in_gib(outcome.peak))},
       at_most(in_gib(outcome.budget)),
       {{"predicted", "GiB", 3, app::exactly(in_gib(outcome.planned.peak))}});
   const double peak_error = error_of(in_gib(outcome.planned.peak), in_gib(outcome.peak));
   add("_peak_error", {"error of the predicted peak", "%", 1, app::exactly(std::abs(peak_error))},
-      at_most(kMostPeakError), {{"predicted less measured", "%", 1, app::exactly(peak_error)}});
+      at_most(kMaxPeakError), {{"predicted less measured", "%", 1, app::exactly(peak_error)}});
 }
 
 app::TextTable empty_table() {
@@ -164,7 +164,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
   app.add_flag("!--no-fuse", options.bench.fuse,
-               "Repeat elementwise operators that follow each other by a kernel each");
+               "Recompute consecutive elementwise operators with one kernel each");
   app.add_option("--repeats", options.bench.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_flag("--clocks", options.bench.clocks,
@@ -177,7 +177,7 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember(budget_models()))
       ->capture_default_str();
   app.add_option("--budgets", options.budgets, "Other budgets: 8GiB,33%")->delimiter(',');
-  app.add_option("--profile", options.profile, "Save the profile that the plans were made for")
+  app.add_option("--profile", options.profile, "Save the profile that plans are made for")
       ->type_name("FILE");
 }
 
@@ -196,15 +196,15 @@ void measure_all(const Options& options, Report& report) {
   if (!options.bench.traces.empty()) std::filesystem::create_directories(options.bench.traces);
   BudgetBench bench(chosen.shape, options.bench);
   const double base_peak = in_gib(bench.base_peak());
-  const auto run = [&](const BudgetRow& row, bool whole_way) {
-    std::cerr << "measuring: " << row.text << (whole_way ? ", the whole way" : "") << " ...\n";
-    const BudgetOutcome outcome = whole_way ? bench.run_whole_way(row) : bench.run_by_plan(row);
+  const auto run = [&](const BudgetRow& row, bool end_to_end) {
+    std::cerr << "measuring: " << row.text << (end_to_end ? ", end to end" : "") << " ...\n";
+    const BudgetOutcome outcome = end_to_end ? bench.run_end_to_end(row) : bench.run_by_plan(row);
     if (options.explain) std::cerr << explain(outcome.planned.plan) << '\n';
-    const std::string text = row.text + (whole_way ? ", the whole way" : "");
-    add_figures(report, whole_way ? "whole_way" : row.text, text, row, outcome, judge);
+    const std::string text = row.text + (end_to_end ? ", end to end" : "");
+    add_figures(report, end_to_end ? "end_to_end" : row.text, text, row, outcome, judge);
     add_line(*report.side_by_side, text, outcome);
   };
-  run(chosen.rows[chosen.whole_way], true);
+  run(chosen.rows[chosen.end_to_end], true);
   if (!options.profile.empty()) save_profile(*bench.profile(), options.profile);
   for (const BudgetRow& row : chosen.rows) run(row, false);
   report.figures.push_back({"budget.base_peak",

@@ -1,12 +1,11 @@
 /// Question: does anything grow when a session runs for many steps?
 ///
-/// How to read it: a small model is trained with everything offloaded. What the process holds is
-/// read after a tenth of the steps and after all of them; each figure is the difference. "device"
-/// is what torch's allocator has reserved (0 on the CPU, which keeps no such statistics), "host
-/// tier" the most that offloaded buffers ever took at once, "process" the resident memory. Sequence
-/// lengths change from step to step, so that blocks of many sizes come and go. The resident memory
-/// of a process moves by a few hundred KiB by itself; a leak of 16 bytes for each saved tensor
-/// would be more than 3 MiB.
+/// How to read it: a small model is trained with everything offloaded. Memory is read after a tenth
+/// of the steps and after all of them; each figure is the difference. "device" is what torch's
+/// allocator has reserved (0 on the CPU, which has no such statistics), "host tier" the peak of
+/// offloaded buffers, "process" the resident memory. Sequence lengths change from step to step, so
+/// that blocks have many sizes. The resident memory of a process varies by a few hundred KiB by
+/// itself; a leak of 16 bytes for each saved tensor would be more than 3 MiB.
 #include <fstream>
 #include <iostream>
 
@@ -31,8 +30,8 @@ struct Options {
   int steps = 10'000;
 };
 
-/// What is held at one moment, in KiB.
-struct Held {
+/// Memory in use at one moment, in KiB.
+struct MemoryUse {
   double device = 0;
   double host_tier = 0;
   double process = 0;
@@ -58,7 +57,7 @@ class Mlp {
     }
   }
 
-  /// The loss on a random batch of a length that changes from step to step.
+  /// The loss on a random batch, whose length changes from step to step.
   [[nodiscard]] at::Tensor loss(int step) const {
     const std::int64_t length = 16 + (step * 7) % 32;
     at::Tensor x = at::randn({length, kHidden}, at::TensorOptions().device(device_));
@@ -116,8 +115,8 @@ void measure_all(const Options& options, Report& report) {
   Session session(std::move(session_options));
   Mlp model(torch_device);
   session.register_model(model);
-  Held before;
-  Held after;
+  MemoryUse before;
+  MemoryUse after;
   for (int i = 1; i <= options.steps; ++i) {
     {
       const auto step = session.step();
@@ -126,9 +125,9 @@ void measure_all(const Options& options, Report& report) {
     model.update();
     if (i != options.steps / 10 && i != options.steps) continue;
     app::wait_for_device(torch_device);
-    Held& held = i == options.steps ? after : before;
-    held = {static_cast<double>(app::reserved_memory(torch_device)) / 1024,
-            static_cast<double>(session.report().host_peak.count()) / 1024, resident_kib()};
+    MemoryUse& use = i == options.steps ? after : before;
+    use = {static_cast<double>(app::reserved_memory(torch_device)) / 1024,
+           static_cast<double>(session.report().host_peak.count()) / 1024, resident_kib()};
   }
   const SessionReport end = session.report();
 
@@ -139,8 +138,9 @@ void measure_all(const Options& options, Report& report) {
       growth("process", "process, growth", before.process, after.process, 1024),
   };
   report.notes.push_back(std::to_string(end.steps) + " steps, " +
-                         std::to_string(end.recorded_steps) + " recorded; the last one moved " +
-                         to_string(end.bytes_out) + " out and " + to_string(end.bytes_back) +
+                         std::to_string(end.recorded_steps) +
+                         " of them recording; the last one moved " + to_string(end.bytes_out) +
+                         " out and " + to_string(end.bytes_back) +
                          " back; fallbacks: " + std::to_string(end.fallbacks.size()) + ".");
 }
 

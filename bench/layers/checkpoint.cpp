@@ -6,7 +6,7 @@
 namespace spillway::bench {
 namespace {
 
-/// What backward needs beside the input.
+/// What backward needs besides the input.
 struct LayerOf final : torch::CustomClassHolder {
   LayerOf(const Llama& of, int number) : model(&of), layer(number) {}
 

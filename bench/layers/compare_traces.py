@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says where a step with a session spends more time on the GPU than one without, from two traces of it.
+"""Compares the GPU time of a step with a session with that of one without, from two traces.
 
 usage: compare_traces.py WITHOUT.json WITH.json [--top N] [--gaps N]
 
-The traces are those of `bench_layers --trace` or `bench_budget --trace`: Chrome's format, the annotations "forward" and "backward" on the host.
-Work belongs to the part in which the host launched it; what was launched before forward is left out. The compute
-stream is the one with the most time in kernels. A gap of it is "late" if the host launched the next work only after
-the gap began; else the work was there and waited for another stream, or for the GPU to start it.
+The traces are those of `bench_layers --trace` or `bench_budget --trace`: Chrome's format, with the annotations
+"forward" and "backward" on the host. Work belongs to the part in which the host launched it; work launched before
+forward is ignored. The compute stream is the one with the most kernel time. A gap of it is "late" if the host launched
+the next work after the gap began; otherwise that work waited for another stream, or for the GPU to start it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
     category: str
     name: str
-    operator: str  # that launched it
+    operator: str  # Launched it.
     stream: int
     part: str
     launched: float
@@ -64,7 +64,7 @@ Span = tuple[float, float]
 
 @dataclass
 class Trace:
-    work: list[Work]  # in the order in which it began
+    work: list[Work]  # Sorted by begin.
 
     def compute_stream(self) -> int:
         times: dict[int, float] = defaultdict(float)
@@ -81,7 +81,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """The work of the file's forward and backward."""
+    """The GPU work of forward and backward in the file."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
     starts = {event["name"]: event["ts"] for event in events if event.get("cat") == "user_annotation"}
@@ -121,7 +121,7 @@ def is_launch(event: dict[str, Any]) -> bool:
 
 
 def union(work: Iterable[Work]) -> list[Span]:
-    """The times in which at least one of `work` runs, apart and in order."""
+    """The times in which at least one of `work` runs: disjoint and sorted."""
     spans: list[Span] = []
     for begin, end in sorted((one.begin, one.end) for one in work):
         if spans and begin <= spans[-1][1]:
@@ -136,7 +136,7 @@ def length(spans: Iterable[Span]) -> float:
 
 
 def overlap(first: list[Span], second: list[Span]) -> float:
-    """How long both run. Each list is apart and in order."""
+    """How long both run at once. Both lists are disjoint and sorted."""
     total = 0.0
     i = j = 0
     while i < len(first) and j < len(second):
@@ -149,7 +149,7 @@ def overlap(first: list[Span], second: list[Span]) -> float:
 
 
 def gaps(trace: Trace) -> list[Gap]:
-    """The times in which the compute stream does nothing, in order."""
+    """The idle times of the compute stream, sorted."""
     found = []
     last: Work | None = None
     for work in trace.on(trace.compute_stream()):
@@ -160,7 +160,7 @@ def gaps(trace: Trace) -> list[Gap]:
     return found
 
 
-# What says nothing about which kernel it is: namespaces, pointers handed on, the way to a lambda.
+# Parts of a name that do not identify the kernel: namespaces, passed pointers, lambda suffixes.
 NOISE = re.compile(
     r"at::native::|at_cuda_detail::|c10::|\(anonymous namespace\)::|<unnamed>::|\bvoid |"
     r"\((at::)?TensorIterator(Base)?&\)|,? ?std::array<char ?\*, \d+ul?> ?|"
@@ -169,7 +169,7 @@ NOISE = re.compile(
 
 
 def short_name(name: str) -> str:
-    """At most 60 characters of a kernel's name: without noise and arguments, then without its middle."""
+    """A kernel's name in at most 60 characters: without arguments and noise; the middle is elided if still too long."""
     if name.endswith(")"):
         depth = 0
         for i in range(len(name) - 1, 0, -1):
@@ -185,7 +185,7 @@ def short_name(name: str) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns as wide as they need to be; the first one to the left, the others to the right."""
+    """Aligned columns: the first left, the others right."""
     widths = [max(len(line[i]) for line in [head, *rows]) for i in range(len(head))]
     lines = []
     for line in [head, *rows]:
@@ -228,7 +228,7 @@ def times_table(title: str, without: Trace, with_: Trace, key: Callable[[Work], 
 
 
 def stream_table(without: Trace, with_: Trace) -> str:
-    """How long the compute stream works and does not, by part."""
+    """Busy and idle time of the compute stream, by part."""
     rows = []
     for part in PARTS:
         for side, trace in (("without", without), ("with", with_)):
@@ -264,7 +264,7 @@ def gaps_table(title: str, trace: Trace, number: int) -> str:
 
 
 def copies_table(without: Trace, with_: Trace) -> str:
-    """Copies by direction, and how much of their time kernels of the compute stream run beside them."""
+    """Copies by direction, and how long kernels of the compute stream run at the same time."""
     rows = []
     for side, trace in (("without", without), ("with", with_)):
         stream = trace.compute_stream()

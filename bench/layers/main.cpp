@@ -1,10 +1,10 @@
 /// Question: what does a session cost, and what does it save, on a stack of Llama-shaped layers?
 ///
 /// How to read it: every row trains the same model on the same tokens, in turns without and with a
-/// session; its figure is the median ratio of the two. "peak" is what the allocator's own
-/// statistics say was allocated at most in a step, less what was there before it (weights,
-/// gradients). "gradients that differ" counts those that differ in a bit from those without a
-/// session; "first step" is the ratio of the step that records.
+/// session; its figure is the median ratio of the two. "peak" is the allocator's own maximum in a
+/// step, less what was allocated before it (weights, gradients). "gradients that differ" counts
+/// those that differ in a bit from those without a session; "first step" is the ratio of the
+/// recording step.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -36,27 +36,27 @@ struct Options {
   bool fuse = true;
   int repeats = 7;
   std::vector<std::string> rows;  // Empty: all.
-  std::filesystem::path traces;   // Empty: none are taken.
+  std::filesystem::path traces;   // Folder; empty: no traces.
 };
 
-/// One way of running the model.
+/// One set of rules.
 struct Row {
   std::string id;
   std::string text;
   std::string rules;  // TOML.
   std::optional<Wanted> wanted;
-  std::optional<double> most_memory = std::nullopt;  // GiB wanted at most.
-  // Host memory that is made ready at once, in the background. No more than it takes, so that none
-  // is made ready beside timed steps.
+  std::optional<double> max_memory = std::nullopt;  // Upper limit of the peak, GiB.
+  // Host memory to pin at start, in the background: as much as the row needs, so that none is
+  // pinned during timed steps.
   Bytes prepare = {};
 };
 
 struct Outcome {
-  std::vector<double> base;          // Steps without a session, in turns with
-  std::vector<double> milliseconds;  // steps with it,
-  std::vector<double> ratios;        // and their ratios.
-  double first_step = 0;             // Ratio of the step that records.
-  double peak = 0;                   // GiB
+  std::vector<double> base;          // Steps without a session, in ms.
+  std::vector<double> milliseconds;  // Steps with it, in turns with those.
+  std::vector<double> ratios;        // milliseconds / base.
+  double first_step = 0;             // Ratio of the recording step.
+  double peak = 0;                   // GiB.
   int different = 0;
   SessionReport report;
   LinkSpeed link;
@@ -66,12 +66,12 @@ double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 3
 
 class Bench {
  public:
-  /// `window`: the two windows of a session; as they are by default if nothing is given.
+  /// `window`: the offload and prefetch windows of the sessions; default windows if empty.
   Bench(LlamaShape shape, int repeats, bool explain, bool fuse, std::optional<Bytes> window)
       : repeats_(repeats), explain_(explain), fuse_(fuse), window_(window), measured_(shape) {}
 
-  /// Steps without and with the row's session take turns, so that whatever drifts drifts under
-  /// both. Traces of two more steps go to the folder `traces`, unless it is empty.
+  /// Steps without and with the row's session take turns, so that drift affects both. Traces of two
+  /// more steps are written to the folder `traces`, unless it is empty.
   Outcome run(const Row& row, const std::filesystem::path& traces) {
     Session session(options_of(row));
     session.register_model(measured_.model());
@@ -99,7 +99,7 @@ class Bench {
     return outcome;
   }
 
-  /// The same model, every layer checkpointed, without a session.
+  /// The same model without a session, every layer checkpointed.
   Outcome run_checkpointed() {
     const auto checkpointed = [](const Llama& model, const at::Tensor& tokens) {
       return checkpointed_loss(model, tokens, tokens);
@@ -147,7 +147,7 @@ class Bench {
     options.device = measured_.tokens().device();
     if (measured_.tokens().is_cuda()) options.prepare = row.prepare;
     options.offload_window = options.prefetch_window = window_;
-    options.time_waits_every = 4;  // So that a warm step is among them.
+    options.time_waits_every = 4;  // Includes a warm step.
     options.fuse_replays = fuse_;
     return options;
   }
@@ -181,7 +181,7 @@ std::vector<Row> rows(int layers, bool judge) {
       {"all", "everything offloaded, but of the last layer",
        "[[rule]]\nlayers = \"" + but_last + "\"\nmin_size = \"1 MiB\"\naction = \"offload\"\n",
        std::nullopt, std::nullopt, 24_GiB},
-      {"recorded", "every call noted, one buffer recomputed",
+      {"recorded", "every call recorded, one buffer recomputed",
        "[[rule]]\nlayers = \"0\"\nmade_in = \"layers.0.mlp.norm\"\naction = \"recompute\"\n",
        at_most(1.01)},
       {"cheap", "norms, SwiGLU, reshapes recomputed", cheap, at_most(1.02), 14.4},
@@ -226,7 +226,7 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
       {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
       {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
-      {"stayed", "GiB", 2, app::exactly(in_gib(outcome.report.stayed.bytes))},
+      {"not offloaded", "GiB", 2, app::exactly(in_gib(outcome.report.offloads_skipped.bytes))},
       {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_recomputed))},
       {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
       {"fused kernels", "", 0, app::exactly(static_cast<double>(outcome.report.fused_kernels))},
@@ -234,15 +234,15 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"first step", "x", 2, app::exactly(outcome.first_step)}};
   const std::optional<Wanted> wanted = figure.wanted;
   report.figures.push_back(std::move(figure));
-  if (!row.most_memory) return;
+  if (!row.max_memory) return;
   Figure memory;
   memory.id = "layers." + row.id + "_peak";
   memory.found = {"its peak", "GiB", 2, app::exactly(outcome.peak)};
-  memory.wanted = Wanted{Wanted::Kind::kAtMost, *row.most_memory, wanted && wanted->applies};
+  memory.wanted = Wanted{Wanted::Kind::kAtMost, *row.max_memory, wanted && wanted->applies};
   report.figures.push_back(std::move(memory));
 }
 
-/// Full recompute beside checkpointed layers.
+/// Full recompute compared with checkpointed layers.
 void add_checkpoint(Report& report, const Outcome& full, const Outcome& checkpointed, bool judge) {
   const auto median = [](const std::vector<double>& values) {
     return app::spread_of(values).median;
@@ -263,7 +263,8 @@ void add_checkpoint(Report& report, const Outcome& full, const Outcome& checkpoi
   report.figures.push_back(std::move(peak));
 }
 
-/// The least that moving so much can take: each way either the pass or the link sets the time.
+/// A lower bound for the step time with everything offloaded: compute or link, whichever is slower,
+/// in forward and in backward.
 void add_limit(Report& report, const Outcome& outcome, std::pair<double, double> parts,
                bool judge) {
   if (outcome.link.out <= 0 || outcome.link.back <= 0) return;
@@ -289,7 +290,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--small", options.small, "A model for the CPU: seconds, not judged");
   app.add_flag("--explain", options.explain, "Print the plan of every row");
   app.add_flag("!--no-fuse", options.fuse,
-               "Repeat elementwise operators that follow each other by a kernel each");
+               "Recompute consecutive elementwise operators with one kernel each");
   app.add_option("--repeats", options.repeats, "Timed steps of each row")
       ->check(CLI::PositiveNumber);
   app.add_option("--row", options.rows, "Measure these rows only, by their names in JSON");
@@ -320,7 +321,7 @@ void measure_all(const Options& options, Report& report) {
                      {"hidden", shape.hidden},
                      {"tokens", shape.tokens},
                      {"replays fused", options.fuse}};
-  // A small model would fit into the windows and never leave.
+  // With default windows a small model would never be offloaded.
   const std::optional<Bytes> window = judge ? std::nullopt : std::optional<Bytes>(1_MiB);
   if (!options.traces.empty()) std::filesystem::create_directories(options.traces);
   Bench bench(shape, options.repeats, options.explain, options.fuse, window);

@@ -1,8 +1,8 @@
-/// Question: what do the single calls cost the host, so that a change that makes one dearer shows?
+/// Question: what do single calls cost the host? For finding regressions between two commits.
 ///
 /// How to read it: Google Benchmark's table. Everything runs on the host device, so engine calls
-/// include waking its worker threads; compare a run with an earlier one, not with a GPU's figures
-/// (bench/transfer has those).
+/// include waking its worker threads. Compare a run with an earlier one, not with figures of a GPU
+/// (bench/transfer).
 
 #include <cstdint>
 #include <random>
@@ -22,7 +22,7 @@ namespace {
 using spillway::Bytes;
 using namespace spillway::literals;  // NOLINT(google-build-using-namespace)
 
-/// One extent of `live` is exchanged for another of a random size.
+/// Frees one of `live` extents and allocates another of a random size.
 void offset_allocator_swap(benchmark::State& state) {
   const auto live = static_cast<std::size_t>(state.range(0));
   spillway::OffsetAllocator allocator(Bytes(1ULL << 42U));
@@ -40,7 +40,7 @@ void offset_allocator_swap(benchmark::State& state) {
 }
 BENCHMARK(offset_allocator_swap)->Arg(50)->Arg(500)->Arg(5000);
 
-/// The same block again and again, retired with an event: what a slab adds to its allocator.
+/// Allocates and retires the same block with an event: the overhead of a slab over its allocator.
 void slab_allocate_retire(benchmark::State& state) {
   spillway::HostDevice device;
   const auto stream = device.make_stream("reader");
@@ -53,7 +53,7 @@ void slab_allocate_retire(benchmark::State& state) {
 }
 BENCHMARK(slab_allocate_retire);
 
-/// Queues on three streams as one cycle of the engine does; 4 KiB, so that copies take no time.
+/// One cycle of the engine over three streams; 4 KiB, so that copies take no time.
 void engine_cycle(benchmark::State& state) {
   spillway::HostDevice device;
   spillway::Slab slab(device, {.capacity = 64_MiB, .prepare = 64_MiB});

@@ -1,20 +1,20 @@
-/// Question: how much of the time in which rows travel between the ranks of experts is hidden
-/// behind computing, and does Spillway take any of that away?
+/// Question: how much of the token exchange between expert-parallel ranks is hidden behind compute,
+/// and does a session change that?
 ///
-/// How to read it: one process is one rank of several that the experts of every layer are spread
-/// over. It has no peers: a stand-in (paced_link.hpp) takes, on a stream of its own, as long for
-/// each exchange as the bytes would on a link of the given speed, and copies them. Forward and
-/// backward of the same model with each overlap (docs/moe.md): "none" waits for rows where they
-/// leave, "shared" runs the shared expert meanwhile, "halves" also the experts for the other half
-/// of the tokens. They are timed in turns.
+/// How to read it: one process is one of several expert-parallel ranks. It has no peers: an
+/// emulated link (paced_link.hpp) takes as long for each exchange as the bytes would at the given
+/// speed, on a stream of its own, and copies them. Every row is forward and backward of the same
+/// model with one kind of overlap (docs/moe.md): "none" waits for each exchange at once, "shared"
+/// runs the shared expert meanwhile, "halves" also the experts for the other half of the tokens.
+/// Rows are timed in turns.
 ///
-/// "exchanges" is the time the link was busy in a step, "exposed" how long computing stood still
-/// for it, both by marks on the streams; "hidden" is the difference, as a share of the first.
-/// "step" is on the host's clock until the device is done. Rows "with a budget" have a session that
-/// keeps it; "bits differ" counts gradients that differ in a bit from those without one.
+/// "exchanges" is the time the link was busy in a step, "exposed" how long compute waited for it,
+/// both by events on the streams; "hidden" is the difference, as a share of the first. "step" is on
+/// the host's clock until the device is done. Rows "with a budget" have a session with that budget;
+/// "bits differ" counts gradients that differ in a bit from those without one.
 ///
-/// The stand-in takes no processors of the GPU, which NCCL does: real exchanges slow computing down
-/// a little more. --trace writes the last step of each row for Perfetto (ui.perfetto.dev).
+/// The emulated link uses no multiprocessors of the GPU, NCCL does: real exchanges slow compute
+/// down a little more. --trace writes the last step of each row for Perfetto (ui.perfetto.dev).
 #include <algorithm>
 #include <iostream>
 #include <optional>
@@ -37,7 +37,7 @@ namespace {
 using namespace spillway::literals;
 
 constexpr const char* kQuestion =
-    "How much of the exchange between ranks of experts is hidden behind computing?";
+    "How much of the exchange between expert-parallel ranks is hidden behind compute?";
 
 constexpr int kWarmUp = 3;
 
@@ -86,7 +86,7 @@ LlamaShape shape_of(const Options& options, bool small, at::Device device) {
   return shape;
 }
 
-/// A model with one overlap, and what was found of it.
+/// A model with one kind of overlap, and its measurements.
 struct Row {
   std::string overlap;
   bool with_session = false;
@@ -126,7 +126,7 @@ std::unique_ptr<Session> session_for(const std::string& budget_text, const Llama
   const auto* bytes = std::get_if<Bytes>(&budget);
   options.budget =
       bytes != nullptr ? Budget(*bytes) : Budget::share(std::get<app::Share>(budget).value);
-  options.plan_in_background = false;  // So that it has settled after a known number of steps.
+  options.plan_in_background = false;  // Settles after a known number of steps.
   auto session = std::make_unique<Session>(std::move(options));
   session->register_model(model);
   return session;
@@ -139,22 +139,22 @@ std::vector<Row> rows_of(const Options& options, const LlamaShape& shape, PacedL
     LlamaShape with = shape;
     with.moe.overlap = overlap_of(overlap);
     with.moe.group = link.group();
-    at::manual_seed(1);  // The same tokens for all, so the same rows for each expert.
+    at::manual_seed(1);  // The same tokens in all rows, and so the same load of each expert.
     const auto model = std::make_shared<app::MeasuredModel>(with);
-    Row plain;
-    plain.overlap = overlap;
-    plain.model = model;
-    for (int i = 0; i < kWarmUp; ++i) (void)step(plain, link);
-    rows.push_back(std::move(plain));
+    Row baseline;
+    baseline.overlap = overlap;
+    baseline.model = model;
+    for (int i = 0; i < kWarmUp; ++i) (void)step(baseline, link);
+    rows.push_back(std::move(baseline));
     if (options.budget == "none") continue;
-    Row kept;
-    kept.overlap = overlap;
-    kept.with_session = true;
-    kept.model = model;
-    kept.session = session_for(options.budget, model->model(), shape.device, small);
+    Row within;
+    within.overlap = overlap;
+    within.with_session = true;
+    within.model = model;
+    within.session = session_for(options.budget, model->model(), shape.device, small);
     settle(
-        *kept.session, [&] { (void)step(kept, link); }, kStepsToSettle, 3 * kStepsToSettle);
-    rows.push_back(std::move(kept));
+        *within.session, [&] { (void)step(within, link); }, kStepsToSettle, 3 * kStepsToSettle);
+    rows.push_back(std::move(within));
   }
   return rows;
 }
@@ -190,11 +190,11 @@ app::TextTable empty_table() {
                          {"bits equal"}});
 }
 
-/// In percent of the exchanges, step by step.
+/// In percent of the exchanges, by step.
 std::vector<double> hidden_of(const Row& row) {
   std::vector<double> shares;
   for (std::size_t i = 0; i < row.exchanges.size(); ++i) {
-    // Threads wake up late, so that more than all of it may look exposed.
+    // Threads wake up late, so that "exposed" may exceed "exchanges".
     shares.push_back(std::max(0.0, 100 * (1 - row.exposed[i] / row.exchanges[i])));
   }
   return shares;
@@ -206,7 +206,7 @@ void add_row(Report& report, double link, const std::string& budget, const Row& 
   const Spread steps = app::spread_of(row.steps);
   const Spread hidden = app::spread_of(hidden_of(row));
   const std::string speed = with_decimals(link, 0);
-  report.side_by_side->add({speed, row.overlap, row.with_session ? "budget " + budget : "as it is",
+  report.side_by_side->add({speed, row.overlap, row.with_session ? "budget " + budget : "no budget",
                             with_decimals(steps.median, 1),
                             with_decimals(steps.min, 1) + ".." + with_decimals(steps.max, 1),
                             with_decimals(app::spread_of(row.ratios).median, 3),
@@ -224,7 +224,7 @@ void add_row(Report& report, double link, const std::string& budget, const Row& 
                                {"exchanges", "ms", 2, app::spread_of(row.exchanges)},
                                {"exposed", "ms", 2, app::spread_of(row.exposed)},
                                {"hidden", "%", 1, hidden},
-                               exact("travelled", "GiB", 3, in_gib(row.last.travelled)),
+                               exact("exchanged", "GiB", 3, in_gib(row.last.exchanged)),
                                exact("peak", "GiB", 3, in_gib(row.peak))};
   if (row.with_session) beside.push_back(exact("bits differ", "", 0, row.different));
   report.figures.push_back({id, {row.text() + ", " + speed + " GB/s", "ms", 1, steps}, {}, beside});
@@ -247,19 +247,20 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--overlaps", options.overlaps, "Only these: none,shared,halves")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "shared", "halves"}));
-  app.add_option("--ranks", options.ranks, "Ranks that experts are spread over")
+  app.add_option("--ranks", options.ranks, "Expert-parallel ranks")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
   app.add_option("--experts", options.experts, "Experts of a layer on each rank")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--layers", options.layers, "Instead of 4")->check(CLI::PositiveNumber);
-  app.add_option("--tokens", options.tokens, "Of a rank, instead of 8192")
+  app.add_option("--layers", options.layers, "Layers, instead of 4")->check(CLI::PositiveNumber);
+  app.add_option("--tokens", options.tokens, "Tokens of a rank, instead of 8192")
       ->check(CLI::PositiveNumber);
   app.add_option("--capacity-factor", options.capacity, "0: no token is dropped")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--budget", options.budget, "Of the rows with a session; none: no such rows")
+  app.add_option("--budget", options.budget,
+                 "Budget of the rows with a session; none: no such rows")
       ->capture_default_str();
   app.add_option("--trace", options.trace, "Write the last step of each row as a Chrome trace")
       ->type_name("FILE");
@@ -293,8 +294,8 @@ void measure_all(const Options& options, Report& report) {
   }
   if (!options.trace.empty()) write_output(options.trace, to_chrome_json(trace));
   report.notes.emplace_back(
-      "One process, peers made up: exchanges take the time of the bytes on the link, and no "
-      "processors of the device.");
+      "One process, emulated peers: exchanges take the time of the bytes on the link, and no "
+      "multiprocessors of the device.");
   add_training_notes(report, !small);
 }
 

@@ -33,7 +33,7 @@ struct Exchange {
   EventRef begin, end;
 };
 
-/// A moment of the computing thread's stream: from here on it computes, or waits.
+/// From this point of its stream on the computing thread computes, or waits.
 struct Moment {
   Part part;
   bool waits;
@@ -46,27 +46,27 @@ struct PacedLink::State {
   State(c10::Device wanted, int members, double bytes_per_second)
       : device(make_torch_device(wanted)), stream(*device, bytes_per_second), ranks(members) {}
 
-  void note(bool waits) {
-    if (noting) moments.push_back({part, waits, device->mark()});
+  void mark(bool waits) {
+    if (collecting) moments.push_back({part, waits, device->mark()});
   }
 
   EventRef start(const at::Tensor& output, const at::Tensor& input) {
     const std::lock_guard lock(mutex);
-    // What this rank sends to itself does not travel.
+    // What this rank sends to itself does not use the link.
     const std::size_t all = std::max(output.nbytes(), input.nbytes());
     const Bytes bytes(all * static_cast<std::size_t>(ranks - 1) / static_cast<std::size_t>(ranks));
     const PacedStream::Transfer transfer = stream.start(output, input, bytes);
     Exchange exchange{part, bytes, transfer.begin, transfer.end};
     EventRef end = exchange.end;
-    if (noting) exchanges.push_back(std::move(exchange));
+    if (collecting) exchanges.push_back(std::move(exchange));
     return end;
   }
 
   void wait_for(const Event& end) {
     const std::lock_guard lock(mutex);
-    note(true);
+    mark(true);
     stream.wait_for(end);
-    note(false);
+    mark(false);
   }
 
   std::mutex mutex;
@@ -74,7 +74,7 @@ struct PacedLink::State {
   PacedStream stream;
   int ranks;
 
-  bool noting = false;
+  bool collecting = false;
   Part part = Part::kForward;
   TimeMark epoch;
   std::vector<Moment> moments;
@@ -120,7 +120,7 @@ class PacedLink::Backend final : public c10d::Backend {
                                      std::vector<at::Tensor>{output, input});
   }
 
-  /// What functional collectives gather by, also a single tensor.
+  /// Functional collectives use this also for a single tensor.
   WorkRef allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllgatherOptions& /*options*/) override {
@@ -154,22 +154,22 @@ void PacedLink::begin_step() {
   state_->moments.clear();
   state_->exchanges.clear();
   state_->part = Part::kForward;
-  state_->noting = true;
+  state_->collecting = true;
   state_->epoch = state_->device->epoch();
-  state_->note(false);
+  state_->mark(false);
 }
 
 void PacedLink::begin_backward() {
   const std::lock_guard lock(state_->mutex);
   state_->part = Part::kBackward;
-  state_->note(false);
+  state_->mark(false);
 }
 
 LinkedStep PacedLink::end_step() {
   const std::lock_guard lock(state_->mutex);
   State& state = *state_;
-  state.note(false);
-  state.noting = false;
+  state.mark(false);
+  state.collecting = false;
   const auto since_begin = [&](const TimeMark& mark) {
     return state.device->elapsed(state.epoch, mark);
   };
@@ -180,7 +180,7 @@ LinkedStep PacedLink::end_step() {
     const Nanoseconds begin = since_begin(moment.mark);
     const Nanoseconds end = since_begin(state.moments[i + 1].mark);
     const std::string part = name_of(moment.part);
-    step.compute.push_back({moment.waits ? "wait for rows" : part,
+    step.compute.push_back({moment.waits ? "wait for tokens" : part,
                             moment.waits ? "wait" : part,
                             begin.count(),
                             end.count(),
@@ -191,13 +191,13 @@ LinkedStep PacedLink::end_step() {
     exchange.end->synchronize();
     const Nanoseconds begin = exchange.begin->elapsed_since(*state.epoch.event);
     const Nanoseconds end = exchange.end->elapsed_since(*state.epoch.event);
-    step.link.push_back({"rows travel",
+    step.link.push_back({"exchange",
                          name_of(exchange.part),
                          begin.count(),
                          end.count(),
                          {{"bytes", to_string(exchange.bytes)}}});
     step.exchanges += end - begin;
-    step.travelled = step.travelled + exchange.bytes;
+    step.exchanged = step.exchanged + exchange.bytes;
   }
   return step;
 }

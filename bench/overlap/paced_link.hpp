@@ -1,11 +1,11 @@
-/// A stand-in for the ranks that experts are spread over, in one process: a group whose exchanges
-/// happen on a stream of their own and take as long as the bytes would on a link of a given speed.
+/// Emulates expert-parallel ranks in one process: a group whose exchanges run on a stream of their
+/// own and take as long as the bytes would on a link of a given speed.
 ///
-/// The other members are made up to be like this one: as many rows come from each of them as this
-/// rank sends to itself, and what comes are this rank's own rows, by a PacedStream. The counts of a
-/// dropless exchange come at once.
+/// The other ranks are emulated as copies of this one: from each of them arrive as many tokens as
+/// this rank sends to itself, with the values of this rank's tokens (PacedStream). The counts of a
+/// dropless exchange arrive at once.
 ///
-/// Threads: as Group. Lifetime: outlives every model that has its group.
+/// Threads: as Group. Lifetime: must outlive every model that has its group.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,12 @@
 
 namespace spillway::bench {
 
-/// One step as the device saw it. Times count from its begin.
+/// Times of one step on the device, from its begin.
 struct LinkedStep {
   Nanoseconds step{};
-  Nanoseconds exchanges{};  ///< All of them; they run one after the other.
-  Nanoseconds exposed{};    ///< Of that, while computing waited.
-  Bytes travelled;          ///< Sent to other ranks, or received of them, whichever is more.
+  Nanoseconds exchanges{};  ///< Sum; they run one after the other.
+  Nanoseconds exposed{};    ///< Of that, while compute waited.
+  Bytes exchanged;          ///< Sent to other ranks or received from them, the larger of both.
   std::vector<TraceSpan> compute;
   std::vector<TraceSpan> link;
 };
@@ -41,9 +41,9 @@ class PacedLink {
 
   [[nodiscard]] const Group& group() const noexcept { return group_; }
 
-  /// Notes what happens from here on. Not called: nothing is noted.
+  /// Starts collecting times; before the first call none are collected.
   void begin_step();
-  /// What comes now is backward.
+  /// Forward has ended.
   void begin_backward();
   /// Waits for the device.
   [[nodiscard]] LinkedStep end_step();

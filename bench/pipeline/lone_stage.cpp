@@ -35,7 +35,7 @@ LoneStage::LoneStage(const LlamaShape& shape, const PipelineRank& rank)
       received_(at::randn({1, shape.tokens, shape.hidden},
                           at::TensorOptions(shape.device).dtype(shape.dtype))),
       weight_(at::full({}, 1.0 / rank.micro_batches, at::TensorOptions(shape.device))) {
-  (void)step(nullptr);  // Gradients are there from now on.
+  (void)step(nullptr);  // Allocates the gradients.
 }
 
 app::MeasuredStep LoneStage::step(Session* session) {
@@ -57,7 +57,7 @@ app::MeasuredStep LoneStage::step(Session* session) {
 
 void LoneStage::run(Step* step) {
   for (const PipelineAction& action : actions_) {
-    // Messages happen where they are needed or made: in forward() and backward().
+    // forward() and backward() emulate the messages.
     if (action.kind == PipelineActionKind::kForward) forward(action, step);
     if (action.kind == PipelineActionKind::kBackward) backward(action, step);
   }
@@ -65,25 +65,25 @@ void LoneStage::run(Step* step) {
 
 void LoneStage::forward(const PipelineAction& action, Step* step) {
   if (step != nullptr) step->pass(action.chunk, action.micro_batch);
-  Flight& flight = flights_[{action.chunk, action.micro_batch}];
+  PendingPass& pass = pending_[{action.chunk, action.micro_batch}];
   at::Tensor input = tokens_;
   if (!model_.is_first(action.chunk)) {
-    input = flight.input = received_.clone().set_requires_grad(true);
+    input = pass.input = received_.clone().set_requires_grad(true);
   }
   const auto seed = static_cast<std::uint64_t>(action.micro_batch);
   at::Tensor output = model_.forward(action.chunk, {input}, seed).at(0);
   if (model_.is_last(action.chunk)) output = model_.loss(output, tokens_);
-  flight.output = torch::autograd::impl::gradient_edge(output);
+  pass.output = torch::autograd::impl::gradient_edge(output);
 }
 
 void LoneStage::backward(const PipelineAction& action, Step* step) {
   if (step != nullptr) step->backward();
-  const auto found = flights_.find({action.chunk, action.micro_batch});
-  const Flight flight = std::move(found->second);
-  flights_.erase(found);
+  const auto found = pending_.find({action.chunk, action.micro_batch});
+  const PendingPass pass = std::move(found->second);
+  pending_.erase(found);
   const at::Tensor gradient = model_.is_last(action.chunk) ? weight_ : received_.clone();
   torch::autograd::Engine::get_default_engine().execute(
-      {flight.output}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+      {pass.output}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
       /*accumulate_grad=*/true);
 }
 

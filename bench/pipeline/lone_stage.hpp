@@ -1,5 +1,5 @@
-/// One rank of a pipeline by itself. What its neighbours would send is made up once and copied
-/// where the rank would receive it; what it would send them is dropped when it would leave.
+/// One rank of a pipeline without its neighbours. Messages to receive are emulated: a random
+/// tensor, made once and copied where the rank would receive one. Messages to send are dropped.
 #pragma once
 
 #include <map>
@@ -17,20 +17,20 @@
 
 namespace spillway::bench {
 
-/// Steps without update, each the same as the one before.
+/// Steps without optimizer updates, so that all are the same.
 /// Threads: one at a time.
 class LoneStage {
  public:
-  /// The layers of `shape` are cut evenly; the first part has the embedding, the last the head.
+  /// The layers of `shape` are divided evenly; the first part has the embedding, the last the head.
   /// Errors: as PipelineLayer and make_schedule().
   LoneStage(const LlamaShape& shape, const PipelineRank& rank);
 
-  /// All passes of the rank's schedule, 1F1B, within a step of `session` if there is one, which is
-  /// told the schedule. Waits for the device.
+  /// All passes of the rank's 1F1B schedule, within a step of `session` (with that schedule) if it
+  /// is not null. Waits for the device.
   app::MeasuredStep step(Session* session);
 
-  /// How many gradients of a step with the session differ in a bit from those without: under
-  /// deterministic algorithms, which are slower and so not timed.
+  /// How many gradients of a step with the session differ in a bit from those without. Uses
+  /// deterministic algorithms, which are slower and therefore not timed.
   [[nodiscard]] int count_different(Session& session);
 
   [[nodiscard]] const PipelineLayer& model() const noexcept { return model_; }
@@ -40,8 +40,8 @@ class LoneStage {
  private:
   using Key = std::pair<int, int>;  // Chunk, micro-batch.
 
-  /// What a backward needs of its forward.
-  struct Flight {
+  /// What backward of a pass needs from its forward.
+  struct PendingPass {
     at::Tensor input;  // Undefined on the first part.
     torch::autograd::Edge output;
   };
@@ -53,9 +53,9 @@ class LoneStage {
   PipelineLayer model_;
   std::vector<PipelineAction> actions_;
   at::Tensor tokens_;
-  at::Tensor received_;  // What comes from a neighbour: an activation or a gradient.
+  at::Tensor received_;  // Emulated message of a neighbour: an activation or a gradient.
   at::Tensor weight_;    // Of a micro-batch's loss.
-  std::map<Key, Flight> flights_;
+  std::map<Key, PendingPass> pending_;
 };
 
 }  // namespace spillway::bench

@@ -3,29 +3,29 @@
 ///
 /// How to read it: one process runs the schedule of one rank after the other, 1F1B of four stages
 /// and the same with two chunks on each stage (interleaved), 16 micro-batches. It has no
-/// neighbours: stand-ins on the same device copy a made-up tensor wherever the rank would receive
-/// one, and what the rank would send is dropped. So there are no waits for other ranks, in which
-/// copies could hide: a pipeline of several machines gives them more room than there is here.
+/// neighbours: messages to receive are emulated by copies on the same device, messages to send are
+/// dropped. So there are no waits for other ranks that could hide copies; a pipeline over several
+/// machines has more time for them.
 ///
 /// Every row trains the same layers in turns without and with a session; its figure is the median
-/// ratio of the two step times. "peak" is what the allocator had at most in a step, less what was
-/// there before it (weights, gradients), "unaided" the same without Spillway: early ranks have more
-/// micro-batches in flight, so they have more to gain. R is that peak's fall as a share of the fall
-/// that the simulator sees if what leaves were gone at once and came back the moment it is wanted:
-/// no windows give a lower peak. It is wanted of the rules, which let waits add the 2 % to a step
-/// that are allowed here, so that what leaves is gone: what
-/// may still be on its way out counts as not gone, which constant windows (--window) show. A plan
-/// for a budget leaves buffers on the device as long as the budget allows. "bits differ" counts
-/// gradients that differ in a bit from those without a session. "what the allocator holds beyond
-/// it" is memory that it reserved and never handed out, after steps with the session alone:
-/// fragments. Where a device is short of memory the allocator gives fragments back before it fails;
-/// what that costs is in the row after it, of steps in which it may hold no more than the share
-/// that is wanted; there is no such row if a step cannot run so.
+/// ratio of the two step times. "peak" is the allocator's maximum in a step, less what was
+/// allocated before it (weights, gradients); "baseline" is the same without Spillway. Early ranks
+/// have more pending micro-batches, so they have more to gain. "peak reduction ratio" (R) is the
+/// measured reduction of the peak over the one that the simulator predicts if offloaded buffers
+/// were released at once and reloaded just in time: no windows give a lower peak. Only the rows
+/// with rules have a limit for it: there waits may add 2 % to a step, so that offloaded buffers are
+/// released in time. Bytes of a pending release count as not released, which constant windows
+/// (--window) show. A plan for a budget keeps buffers on the device as long as the budget allows.
+/// "bits differ" counts gradients that differ in a bit from those without a session. "allocator
+/// beyond the peak" is memory that the allocator reserved and no step used, after steps with the
+/// session alone: fragments. On a full device the allocator returns fragments before it fails; the
+/// row after it has the step time with the allocator limited so, unless such a step runs out of
+/// memory.
 ///
-/// Two further sets of rows are asked for by --plans: experts in every second layer (on this rank
-/// alone) with their inputs offloaded; and layers recomputed, without and with what enters them
-/// offloaded, in parts, and both, whose speeds are compared. In parts: tensor ranks are made up too
-/// (stand_in_shards.hpp), so that bits cannot be compared there; tests with ranks do.
+/// --plans adds two sets of rows: experts in every second layer (on this rank alone) with their
+/// inputs offloaded; and layers recomputed, with their inputs kept, offloaded, sharded, and both,
+/// whose speeds are compared. The tensor-parallel ranks of sharded rows are emulated too
+/// (emulated_shards.hpp), so that bits cannot be compared there; tests with ranks do that.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -33,10 +33,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "emulated_shards.hpp"
 #include "outcome.hpp"
 #include "plans.hpp"
 #include "spillway/core/numbers.hpp"
-#include "stand_in_shards.hpp"
 #include "support/training_program.hpp"
 #include "util/budget_text.hpp"
 
@@ -49,8 +49,8 @@ constexpr const char* kQuestion =
     "What does Spillway cost on each rank of a pipeline, and by how much does it lower the peak?";
 
 constexpr int kStages = 4;
-constexpr double kMostRatio = 1.02;
-constexpr double kLeastReduction = 99.5;  // Percent.
+constexpr double kMaxRatio = 1.02;
+constexpr double kMinReduction = 99.5;  // Percent.
 
 struct Options {
   bool small = false;
@@ -59,12 +59,12 @@ struct Options {
   std::vector<int> chunks = {1, 2};
   std::vector<int> stages = {0, 1, 2, 3};
   std::string budget = "70%";
-  std::string window;  // Empty: what the session finds.
-  double slowdown = kMostRatio - 1;
+  std::string window;  // Empty: windows of the session.
+  double slowdown = kMaxRatio - 1;
   int tensor_ranks = 4;
   double tensor_link = 200;  // GB/s
   std::vector<std::string> plans = {"rules", "budget"};
-  std::filesystem::path save;  // Empty: nothing is kept.
+  std::filesystem::path save;  // Empty: none.
 };
 
 struct Case {
@@ -137,18 +137,18 @@ SessionOptions by_budget(SessionOptions options, const std::string& text) {
   const auto* bytes = std::get_if<Bytes>(&budget);
   options.budget =
       bytes != nullptr ? Budget(*bytes) : Budget::share(std::get<app::Share>(budget).value);
-  options.plan_in_background = false;  // So that it has settled after a known number of steps.
+  options.plan_in_background = false;  // Settles after a known number of steps.
   return options;
 }
 
 double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
 
-bool lowers(const Outcome& outcome) { return outcome.unaided > outcome.least; }
+bool lowers(const Outcome& outcome) { return outcome.baseline_peak > outcome.least; }
 
-/// In percent: of what the plan lowers the peak by if what leaves were gone at once.
-double reduction_of(const Outcome& outcome) {
-  const double less = in_gib(outcome.unaided) - in_gib(outcome.peak);
-  return 100 * less / (in_gib(outcome.unaided) - in_gib(outcome.least));
+/// The peak reduction ratio (R), in percent.
+double reduction_ratio(const Outcome& outcome) {
+  const double reduction = in_gib(outcome.baseline_peak) - in_gib(outcome.peak);
+  return 100 * reduction / (in_gib(outcome.baseline_peak) - in_gib(outcome.least));
 }
 
 double waits_of(const SessionReport& report) {
@@ -169,8 +169,8 @@ app::TextTable empty_table() {
                          {"plan"},
                          {"step / base", Align::kRight},
                          {"min..max", Align::kRight},
-                         {"R", Align::kRight},
-                         {"unaided GiB", Align::kRight},
+                         {"reduction ratio (R)", Align::kRight},
+                         {"baseline GiB", Align::kRight},
                          {"peak", Align::kRight},
                          {"out", Align::kRight},
                          {"recomputed", Align::kRight},
@@ -184,9 +184,9 @@ void add_line(app::TextTable& table, const Case& made, const std::string& plan,
   const SessionReport& report = outcome.report;
   table.add({made.text, std::to_string(made.rank.stage), plan, with_decimals(ratio.median, 3),
              with_decimals(ratio.min, 3) + ".." + with_decimals(ratio.max, 3),
-             lowers(outcome) ? with_decimals(reduction_of(outcome), 1) + " %" : "-",
-             with_decimals(in_gib(outcome.unaided), 3), with_decimals(in_gib(outcome.peak), 3),
-             with_decimals(in_gib(report.bytes_out), 3),
+             lowers(outcome) ? with_decimals(reduction_ratio(outcome), 1) + " %" : "-",
+             with_decimals(in_gib(outcome.baseline_peak), 3),
+             with_decimals(in_gib(outcome.peak), 3), with_decimals(in_gib(report.bytes_out), 3),
              with_decimals(in_gib(report.bytes_recomputed), 3), with_decimals(waits_of(report), 1),
              !outcome.different ? "-" : (*outcome.different == 0 ? "yes" : "no")});
 }
@@ -199,7 +199,7 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
     return Value{name, unit, decimals, app::exactly(value)};
   };
   std::optional<Wanted> ratio;
-  if (plan.most > 0) ratio = Wanted{Wanted::Kind::kAtMost, plan.most, judge};
+  if (plan.max_ratio > 0) ratio = Wanted{Wanted::Kind::kAtMost, plan.max_ratio, judge};
   report.figures.push_back({id,
                             {text, "x", 3, app::spread_of(outcome.ratios)},
                             ratio,
@@ -215,17 +215,16 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
     report.figures.back().beside.push_back(exact("bits differ", "", 0, *outcome.different));
   }
   if (found.shard) {
-    report.figures.back().beside.push_back(
-        exact("cut into parts", "GiB", 3, in_gib(found.shard->bytes)));
+    report.figures.back().beside.push_back(exact("sharded", "GiB", 3, in_gib(found.shard->bytes)));
   }
   std::optional<Wanted> reduction;
   if (plan.offloads) {
-    reduction = Wanted{Wanted::Kind::kAtLeast, kLeastReduction, judge};
+    reduction = Wanted{Wanted::Kind::kAtLeast, kMinReduction, judge};
   }
   if (lowers(outcome)) {
     report.figures.push_back(
         {id + "_R",
-         {"its R", "%", 1, app::exactly(reduction_of(outcome))},
+         {"its peak reduction ratio", "%", 1, app::exactly(reduction_ratio(outcome))},
          reduction,
          {exact("of saved buffers", "GiB", 3, in_gib(found.planned_reduction))}});
   }
@@ -235,30 +234,29 @@ void add_figures(Report& report, const std::string& id, const std::string& text,
                             {"its peak", "GiB", 3, app::exactly(in_gib(outcome.peak))},
                             peak,
                             {exact("predicted", "GiB", 3, in_gib(outcome.predicted)),
-                             exact("if gone at once", "GiB", 3, in_gib(outcome.least)),
-                             exact("unaided", "GiB", 3, in_gib(outcome.unaided)),
-                             exact("unaided, predicted", "GiB", 3, in_gib(outcome.kept))}});
+                             exact("if released at once", "GiB", 3, in_gib(outcome.least)),
+                             exact("baseline", "GiB", 3, in_gib(outcome.baseline_peak)),
+                             exact("baseline, predicted", "GiB", 3, in_gib(outcome.kept))}});
   if (outcome.unused) {
-    report.figures.push_back(
-        {id + "_unused",
-         {"what the allocator holds beyond it", "%", 2, app::exactly(*outcome.unused)},
-         Wanted{Wanted::Kind::kAtMost, kMostUnused, judge},
-         {exact("without a session", "%", 2, *outcome.unused_without)}});
+    report.figures.push_back({id + "_unused",
+                              {"allocator beyond the peak", "%", 2, app::exactly(*outcome.unused)},
+                              Wanted{Wanted::Kind::kAtMost, kMaxUnused, judge},
+                              {exact("without a session", "%", 2, *outcome.unused_without)}});
     if (!outcome.tight_milliseconds.empty()) {
       const double base = app::spread_of(outcome.base).median;
       std::vector<double> ratios;
       for (const double time : outcome.tight_milliseconds) ratios.push_back(time / base);
       report.figures.push_back(
           {id + "_tight",
-           {"step / base if it may hold no more than that", "x", 3, app::spread_of(ratios)},
+           {"step / base with the allocator limited so", "x", 3, app::spread_of(ratios)},
            std::nullopt,
            {}});
     }
   }
 }
 
-/// The speed as a share of that of an earlier plan on the same rank; both as ratios to the steps
-/// without that they took turns with.
+/// The speed as a share of that of an earlier plan on the same rank, both relative to their
+/// baselines.
 void add_share(Report& report, const std::string& id, const PipelinePlan& plan,
                const std::map<std::string, double>& earlier, bool judge) {
   const auto other = earlier.find(plan.as_fast_as);
@@ -266,7 +264,7 @@ void add_share(Report& report, const std::string& id, const PipelinePlan& plan,
   report.figures.push_back(
       {id + "_share",
        {"its share of that plan's speed", "", 3, app::exactly(other->second / earlier.at(plan.id))},
-       Wanted{Wanted::Kind::kAtLeast, plan.least_share, judge},
+       Wanted{Wanted::Kind::kAtLeast, plan.min_share, judge},
        {}});
 }
 
@@ -277,10 +275,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--ranks", options.stages, "Only these ranks: 0,3")
       ->delimiter(',')
       ->check(CLI::Range(0, kStages - 1));
-  app.add_option("--chunks", options.chunks, "Only so many chunks on each stage: 1,2")
+  app.add_option("--chunks", options.chunks, "Numbers of chunks on each stage: 1,2")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  app.add_option("--micro-batches", options.micro_batches, "Instead of 16")
+  app.add_option("--micro-batches", options.micro_batches, "Micro-batches, instead of 16")
       ->check(CLI::PositiveNumber);
   std::vector<std::string> known;
   for (const PipelinePlan& plan : pipeline_plans()) known.push_back(plan.id);
@@ -288,32 +286,34 @@ void add_options(CLI::App& app, Options& options) {
       ->delimiter(',')
       ->check(CLI::IsMember(known))
       ->capture_default_str();
-  app.add_option("--save", options.save, "Keep every row's profile and plan in this folder")
+  app.add_option("--save", options.save, "Save the profile and plan of every row in this folder")
       ->type_name("FOLDER");
-  app.add_option("--budget", options.budget, "Of the budget's rows")->capture_default_str();
+  app.add_option("--budget", options.budget, "Budget of the rows with one")->capture_default_str();
   app.add_option("--window", options.window,
-                 "Constant windows for the rules' rows: offload_window and ahead, 64MiB");
-  app.add_option("--slowdown", options.slowdown, "What waits may cost in the rules' rows")
+                 "Constant offload_window and prefetch_window for rows with rules: 64MiB");
+  app.add_option("--slowdown", options.slowdown,
+                 "Share of a step that waits may add in rows with rules")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--tensor-ranks", options.tensor_ranks, "Made-up ranks of the rows with parts")
+  app.add_option("--tensor-ranks", options.tensor_ranks,
+                 "Emulated tensor-parallel ranks of rows with shards")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("--tensor-link", options.tensor_link, "What each of them receives, GB/s")
+  app.add_option("--tensor-link", options.tensor_link, "Speed of their link, GB/s each")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
 
 void measure_rank(const Options& options, const Case& rank, bool judge, Report& report) {
   std::map<std::string, double> ratios;  // By the plan's id.
-  std::optional<Bytes> least;            // Of the peaks of plans that recompute.
+  std::optional<Bytes> least;            // Lowest peak of plans that recompute.
   std::optional<LoneStage> stage;
   std::optional<bool> experts;
   for (const PipelinePlan& plan : pipeline_plans()) {
     const auto& wanted = options.plans;
     if (std::find(wanted.begin(), wanted.end(), plan.id) == wanted.end()) continue;
     if (experts != plan.experts) {
-      stage.reset();  // Its memory first.
+      stage.reset();  // Frees its memory first.
       stage.emplace(shape_of(rank.small, rank.device, plan.experts), rank.rank);
       experts = plan.experts;
     }
@@ -322,8 +322,8 @@ void measure_rank(const Options& options, const Case& rank, bool judge, Report& 
     std::cerr << "measuring: " << text << " ...\n";
     const SessionOptions given = options_for(rank.device, rank.small);
     std::shared_ptr<ShardGroup> shards;
-    if (plan.parts) {
-      shards = stand_in_shards(rank.device, options.tensor_ranks, options.tensor_link * 1e9);
+    if (plan.shards) {
+      shards = emulated_shards(rank.device, options.tensor_ranks, options.tensor_link * 1e9);
     }
     const Outcome outcome = measure(
         *stage,
@@ -332,8 +332,9 @@ void measure_rank(const Options& options, const Case& rank, bool judge, Report& 
     ratios[plan.id] = app::spread_of(outcome.ratios).median;
     std::cerr << "  " << with_decimals(ratios[plan.id], 3) << "x, peak "
               << with_decimals(in_gib(outcome.peak), 3) << " of "
-              << with_decimals(in_gib(outcome.unaided), 3) << " GiB"
-              << (lowers(outcome) ? ", R " + with_decimals(reduction_of(outcome), 1) + " %\n"
+              << with_decimals(in_gib(outcome.baseline_peak), 3) << " GiB"
+              << (lowers(outcome) ? ", peak reduction ratio " +
+                                        with_decimals(reduction_ratio(outcome), 1) + " %\n"
                                   : "\n");
     const std::string id = "pipeline." + rank.id + "." + plan.id;
     std::optional<Wanted> most_peak;
@@ -358,14 +359,14 @@ void measure_all(const Options& options, Report& report) {
                      {"hidden", shape.hidden},
                      {"tokens", shape.tokens},
                      {"budget", options.budget},
-                     {"window", options.window.empty() ? "found" : options.window},
+                     {"window", options.window.empty() ? "default" : options.window},
                      {"slowdown", options.slowdown},
                      {"tensor ranks", options.tensor_ranks},
                      {"tensor link GB/s", options.tensor_link}};
   report.side_by_side = empty_table();
   for (const Case& each : cases) measure_rank(options, each, judge, report);
   report.notes.emplace_back(
-      "One process, neighbours made up: no waits for other ranks, in which copies could hide.");
+      "One process, emulated neighbours: no waits for other ranks that could hide copies.");
   add_training_notes(report, judge);
 }
 

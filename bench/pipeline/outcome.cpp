@@ -14,12 +14,12 @@
 namespace spillway::bench {
 namespace {
 
-/// A session with rules records, proves its plan, and times a step.
+/// A session with rules has a recording step, a verification step and a timed step.
 constexpr int kWarmUp = 5;
-/// One with a budget records, then proves a plan and times a step, at most four times.
-constexpr int kMostSettling = 12;
+/// One with a budget has a recording step, then verifies a plan and times a step up to four times.
+constexpr int kMaxSettling = 12;
 
-/// Nothing where the session recorded no times.
+/// Does nothing if the session measured no times.
 void predict(const LoneStage& stage, const Session& session, const ShardGroup* shards,
              Outcome& outcome) {
   const std::shared_ptr<const Profile> profile = session.profile();
@@ -35,7 +35,7 @@ void predict(const LoneStage& stage, const Session& session, const ShardGroup* s
   }
 }
 
-/// What the steps before have left is given back first.
+/// Empties the allocator's cache first.
 std::optional<double> unused_memory(LoneStage& stage, Session* session) {
   const at::Device device = stage.device();
   if (!device.is_cuda()) return std::nullopt;
@@ -46,14 +46,14 @@ std::optional<double> unused_memory(LoneStage& stage, Session* session) {
   return 100 * (1 - static_cast<double>(app::peak_memory(device)) / reserved);
 }
 
-/// The times of steps while the allocator has no more than that. Precondition: unused_memory() with
-/// the session was just asked for.
+/// As Outcome::tight_milliseconds. Precondition: the last call was unused_memory() with the
+/// session.
 std::vector<double> tight_steps(LoneStage& stage, Session& session, int repeats) {
   const at::Device device = stage.device();
   if (!device.is_cuda()) return {};
   const auto peak = static_cast<double>(app::peak_memory(device));
   at::accelerator::emptyCache();
-  app::limit_reserved_memory(device, static_cast<std::uint64_t>(peak / (1 - kMostUnused / 100)));
+  app::limit_reserved_memory(device, static_cast<std::uint64_t>(peak / (1 - kMaxUnused / 100)));
   std::vector<double> times;
   try {
     for (int i = 0; i < 2; ++i) (void)stage.step(&session);
@@ -79,7 +79,7 @@ Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGro
   session.register_model(stage.model());
   if (shards != nullptr) session.set_shard_group(shards);
   settle(
-      session, [&] { (void)stage.step(&session); }, kWarmUp, kMostSettling);
+      session, [&] { (void)stage.step(&session); }, kWarmUp, kMaxSettling);
   Outcome outcome;
   for (int i = 0; i < repeats; ++i) {
     const app::MeasuredStep base = stage.step(nullptr);
@@ -87,7 +87,7 @@ Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGro
     outcome.base.push_back(base.milliseconds);
     outcome.milliseconds.push_back(step.milliseconds);
     outcome.ratios.push_back(step.milliseconds / base.milliseconds);
-    outcome.unaided = std::max(outcome.unaided, base.peak);
+    outcome.baseline_peak = std::max(outcome.baseline_peak, base.peak);
     outcome.peak = std::max(outcome.peak, step.peak);
   }
   outcome.report = session.report();

@@ -1,4 +1,4 @@
-/// What is measured of one plan on one rank.
+/// The measurements of one plan on one rank.
 #pragma once
 
 #include <filesystem>
@@ -12,32 +12,32 @@
 
 namespace spillway::bench {
 
-/// What an allocator may hold beyond the peak, in percent of all that it holds.
-inline constexpr double kMostUnused = 3;
+/// Limit of what the allocator holds beyond the peak, in percent of all that it holds.
+inline constexpr double kMaxUnused = 3;
 
 struct Outcome {
-  std::vector<double> base;  ///< In turns with
-  std::vector<double> milliseconds;
-  std::vector<double> ratios;
-  Bytes unaided;
+  std::vector<double> base;          ///< Steps without a session, in ms.
+  std::vector<double> milliseconds;  ///< Steps with it, in turns with those.
+  std::vector<double> ratios;        ///< milliseconds / base.
+  Bytes baseline_peak;               ///< Without a session.
   Bytes peak;
   SessionReport report;
-  Bytes predicted;  ///< The peak by the simulator,
-  Bytes least;      ///< if what leaves were gone at once,
-  Bytes kept;       ///< and if nothing left. 0 where the session recorded no times.
-  /// Of the allocator, after steps with the session alone: what it holds that no step ever used, in
-  /// percent. Nothing on the CPU.
+  /// Peaks of the simulator: of the plan, if offloaded buffers were released at once, and with
+  /// everything kept. 0 if the session measured no times.
+  Bytes predicted, least, kept;
+  /// Share of the allocator's memory that no step used, in percent, after steps with the session
+  /// alone. Empty on the CPU.
   std::optional<double> unused;
-  std::optional<double> unused_without;  ///< The same after steps without it.
-  /// What steps with the session take if the allocator may hold no more than kMostUnused beyond
-  /// their peak, and so gives back fragments; empty if it cannot, or on the CPU.
+  std::optional<double> unused_without;  ///< The same after steps without the session.
+  /// Step times while the allocator is limited to kMaxUnused beyond their peak, so that it returns
+  /// fragments to the device. Empty if such steps run out of memory, and on the CPU.
   std::vector<double> tight_milliseconds;
-  std::optional<int> different;  ///< Nothing where values are made up.
+  std::optional<int> different;  ///< Gradients that differ in a bit. Empty with emulated shards.
 };
 
-/// Lets a session with `given` settle, then takes turns without and with it. `shards`: made up, or
-/// null. If `folder` is not empty the profile and the plan go there, as `id`-profile.json and
-/// `id`-plan.json.
+/// Runs a session with `given` until its plan settles, then times steps without and with it in
+/// turns. `shards`: emulated ranks, or null. Unless `folder` is empty, saves the profile and the
+/// plan there as `id`-profile.json and `id`-plan.json.
 [[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given,
                               std::shared_ptr<ShardGroup> shards, int repeats,
                               const std::filesystem::path& folder, const std::string& id);

@@ -1,4 +1,4 @@
-/// The plans that are compared on every rank of a pipeline.
+/// The plans to compare on every rank of a pipeline.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 namespace spillway::bench {
 
 struct PipelinePlan {
-  std::string id;               ///< "rules": for --plans, and in JSON.
+  std::string id;               ///< "rules": in --plans and in JSON.
   std::string text;             ///< "core_attn, attn_proj offloaded".
-  std::string rules = {};       ///< TOML; empty: by a budget.
-  bool experts = false;         ///< Every second layer has experts instead of its MLP.
-  bool offloads = false;        ///< Nothing but that: all of it is to be gone.
-  double most = 0;              ///< Wanted: times the step without, at most. 0: nothing.
-  std::string as_fast_as = {};  ///< The id of an earlier plan, and
-  double least_share = 0;       ///< what is wanted of its speed.
-  bool parts = false;           ///< Shares with tensor ranks, which are made up.
-  bool smallest = false;        ///< No plan before it that recomputes is to have a lower peak.
+  std::string rules = {};       ///< TOML; empty: a budget instead.
+  bool experts = false;         ///< Every second layer has experts instead of a dense MLP.
+  bool offloads = false;        ///< Offload only; its peak reduction ratio has a limit.
+  double max_ratio = 0;         ///< Limit of the step time, relative to the baseline. 0: none.
+  std::string as_fast_as = {};  ///< The id of an earlier plan to compare the speed with.
+  double min_share = 0;         ///< Limit: share of that plan's speed.
+  bool shards = false;          ///< Shards over emulated tensor-parallel ranks.
+  bool smallest = false;        ///< Limit of the peak: the lowest of earlier plans that recompute.
 };
 
-/// All that there are, those of the default first.
+/// All plans, the default ones first.
 [[nodiscard]] const std::vector<PipelinePlan>& pipeline_plans();
 
 }  // namespace spillway::bench

@@ -1,4 +1,4 @@
-"""Figures of a benchmark and the forms they are kept in: those of bench/support, schema "spillway.bench/1"."""
+"""Figures of a benchmark, written as text, Markdown and JSON as by bench/support (schema "spillway.bench/1")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch
 
 @dataclasses.dataclass
 class Value:
-    """A number with its unit, as it is printed: the median of some samples."""
+    """A number with its unit, as it is printed: the median of samples."""
 
     name: str
     unit: str
@@ -43,14 +43,14 @@ class Value:
         return f"{self.median:.{self.decimals}f} {self.unit}".rstrip()
 
     def spread(self) -> str:
-        """Nothing for a single sample."""
+        """Minimum and maximum; empty for a single sample."""
         low, high = min(self.samples), max(self.samples)
         return f"{low:.{self.decimals}f}..{high:.{self.decimals}f}" if len(self.samples) > 1 else ""
 
 
 @dataclasses.dataclass
 class Figure:
-    """One number found, what was wanted of it, and what it is to be compared with."""
+    """One measured number, its limit, and values to compare it with."""
 
     id: str
     found: Value
@@ -79,7 +79,7 @@ class Figure:
         return [self.found.name, wanted, str(self.found), self.found.spread(), self.verdict(), beside]
 
 
-HEADER = ["figure", "wanted", "found", "min..max", "verdict", "beside it"]
+HEADER = ["figure", "wanted", "measured", "min..max", "verdict", "details"]
 RIGHT = {1, 2, 3}
 
 
@@ -143,7 +143,7 @@ class Report:
 
 
 def command() -> str:
-    """As typed, without the program's folder."""
+    """As typed, without the folder of the program."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
@@ -159,7 +159,7 @@ def commit_here() -> str:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What cannot be found out is "unknown"."""
+    """Values that cannot be read are "unknown"."""
     cuda = device.type == "cuda"
     cpu = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
     return {

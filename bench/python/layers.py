@@ -2,15 +2,14 @@
 """Question: what does a session cost, and what does it save, on an unmodified Llama of transformers?
 
 How to read it: every row trains the same model on the same tokens, in turns without and with a session; its figure is
-the median ratio of the two. "peak" is what torch's own statistics say was allocated at most in a step, less what was
-there before it (weights, gradients). "gradients that differ" counts those that differ in a bit from those without a
-session, the loss among them. The model keeps more than the one of bench/layers: its norms compute in float32 and save
-that, and the loss takes float32 logits. The rows that recompute have the limits of bench/layers. They repeat more
-operators here, since neither norms nor rotary positions are one operator; and the residual stream, which these norms
-do not save, is held for the replays instead. Rows with a budget have a session that is given that and nothing else;
-what the planner predicted, and its lower bound for any plan, stand beside them. "host cost per saved tensor" is what a step of many small operators
-takes longer with a session that keeps everything, forward and backward, divided by the number of tensors that were
-saved.
+the median ratio of the two. "peak" is the maximum of torch's own statistics in a step, less what was allocated before
+it (weights, gradients). "gradients that differ" counts those that differ in a bit from those without a session,
+including the loss. The model saves more than the one of bench/layers: its norms compute and save float32, and the loss
+takes float32 logits. The rows that recompute have the limits of bench/layers. They recompute more operators here, since
+neither norms nor rotary positions are one operator, and they keep the residual stream, which these norms do not save,
+as an input of recomputation. Rows with a budget have a session that is given the budget and nothing else, with the
+planner's prediction and its lower bound for any plan. "host cost per saved tensor" is the extra time of a step of many
+small operators with a session that keeps everything, forward and backward, over the number of saved tensors.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ import spillway  # noqa: E402
 
 QUESTION = __doc__.splitlines()[0].removeprefix("Question: ")
 QUESTION = QUESTION[0].upper() + QUESTION[1:]
-WARM_UP = 5  # A session with rules records, proves its plan, and times a step.
-SETTLING = 16  # One with a budget plans up to four times, and times steps of each plan.
+WARM_UP = 5  # A session with rules has a recording step, a verification step and a timed step.
+SETTLING = 16  # One with a budget plans up to four times and times steps of each plan.
 GIB = 2**30
 
 
@@ -54,9 +53,9 @@ class Shape:
     vocabulary: int = 32000
     dtype: torch.dtype = torch.bfloat16
     small_operators: int = 2000
-    least: str = "1 MiB"  # Smaller buffers stay.
-    most: str = "128 MiB"  # Larger buffers are those of the MLP.
-    # And the step time over that without a session, at most: 2 % more than what is wanted in bench/budget.
+    min_size: str = "1 MiB"  # Smaller buffers are kept.
+    max_size: str = "128 MiB"  # Larger buffers are those of the MLP.
+    # With limits of the step time ratio: those of bench/budget plus 2 %.
     budgets: tuple[tuple[str, float], ...] = (("14.4 GiB", 1.03), ("8 GiB", 1.05), ("3 GiB", 1.13))
 
 
@@ -69,9 +68,9 @@ class Row:
     text: str
     rules: str | None
     at_most: float | None = None
-    most_memory: float | None = None  # GiB
+    max_memory: float | None = None  # GiB
     budget: str | None = None
-    # Host memory that is made ready at once, on CUDA. No more than it takes, so that none is made ready beside timed steps.
+    # Host memory to pin at start, on CUDA: as much as the row needs, so that none is pinned during timed steps.
     prepare: str = "0"
 
 
@@ -91,8 +90,8 @@ fallback = "offload"
 
 
 def rows(shape: Shape) -> list[Row]:
-    but_last = f'[[rule]]\nlayers = "0..{shape.layers - 2}"\nmin_size = "{shape.least}"\naction = "offload"\n'
-    small = but_last + f'max_size = "{shape.most}"\n'
+    but_last = f'[[rule]]\nlayers = "0..{shape.layers - 2}"\nmin_size = "{shape.min_size}"\naction = "offload"\n'
+    small = but_last + f'max_size = "{shape.max_size}"\n'
     return [
         Row("keep", "intercepted, everything kept", None, 1.005),
         Row(
@@ -139,7 +138,7 @@ def llama(shape: Shape, device: torch.device) -> nn.Module:
 
 
 class SmallOperators(nn.Module):
-    """Each one saves a tensor of 64 KiB, the smallest that a session looks at."""
+    """Each one saves a tensor of 64 KiB, the smallest that a session manages."""
 
     def __init__(self, count: int, device: torch.device) -> None:
         super().__init__()
@@ -174,7 +173,7 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
     def now(self) -> float:
-        """Milliseconds, when all that was asked of the device is done."""
+        """Milliseconds, after all queued work of the device."""
         self.wait()
         return time.perf_counter() * 1e3
 
@@ -211,7 +210,7 @@ class Bench:
         return Value("", "", 0, forward).median, Value("", "", 0, backward).median
 
     def different(self, session: spillway.Session) -> int:
-        """Under deterministic algorithms, which are slower and so not timed."""
+        """Uses deterministic algorithms, which are slower and therefore not timed."""
 
         def found(session: spillway.Session | None) -> list[torch.Tensor]:
             loss = self.step(session).loss
@@ -243,7 +242,7 @@ class Outcome:
 
 
 def run(bench: Bench, row: Row, explain: bool) -> Outcome:
-    """Steps without and with the row's session take turns, so that whatever drifts drifts under both."""
+    """Steps without and with the row's session take turns, so that drift affects both."""
     session = spillway.Session(
         bench.model,
         rules=row.rules,
@@ -300,7 +299,7 @@ def row_figure(row: Row, outcome: Outcome, judged: bool) -> Figure:
 
 
 def budget_figures(row: Row, outcome: Outcome, judged: bool) -> list[Figure]:
-    """Whether the budget held, and whether the planner knew."""
+    """The peak against the budget, and the error of the predicted step time."""
     if row.budget is None:
         return []
     plan, step = outcome.plan, Value("", "", 0, outcome.steps).median
@@ -321,14 +320,14 @@ def budget_figures(row: Row, outcome: Outcome, judged: bool) -> list[Figure]:
 
 
 def peak_figure(row: Row, outcome: Outcome, judged: bool) -> Figure | None:
-    if row.most_memory is None:
+    if row.max_memory is None:
         return None
     found = Value("its peak", "GiB", 2, [outcome.peak])
-    return Figure(f"python_layers.{row.id}_peak", found, row.most_memory, judged)
+    return Figure(f"python_layers.{row.id}_peak", found, row.max_memory, judged)
 
 
 def limit_figure(outcome: Outcome, parts: tuple[float, float], judged: bool) -> Figure | None:
-    """The least that moving so much can take: each way either the pass or the link sets the time."""
+    """A lower bound of the step time with everything offloaded: compute or link, whichever is slower, in each pass."""
     link = outcome.profile.get("link", {})
     if not link.get("out") or not link.get("back"):
         return None
@@ -352,12 +351,12 @@ def limit_figure(outcome: Outcome, parts: tuple[float, float], judged: bool) -> 
 
 
 def host_cost_figure(shape: Shape, device: torch.device, repeats: int, judged: bool) -> Figure:
-    """Of kernels so small that the host sets the time."""
+    """With kernels so small that the host determines the time."""
     model = SmallOperators(shape.small_operators, device)
     session = spillway.Session(model, device=device)
 
     def step(managed: bool) -> tuple[float, float]:
-        """Microseconds until forward and until backward have been asked for, and the device is done."""
+        """Microseconds of forward and of backward, until the device is done."""
 
         def now() -> float:
             if device.type == "cuda":
@@ -375,8 +374,8 @@ def host_cost_figure(shape: Shape, device: torch.device, repeats: int, judged: b
     chunk = json.loads(session.profile_json() or "{}")["chunks"][0]
     saved = len(chunk["sites"])
     pairs = [(step(False), step(True)) for _ in range(4 * repeats)]
-    forward = [(managed[0] - plain[0]) / saved for plain, managed in pairs]
-    backward = [(managed[1] - plain[1]) / saved for plain, managed in pairs]
+    forward = [(managed[0] - base[0]) / saved for base, managed in pairs]
+    backward = [(managed[1] - base[1]) / saved for base, managed in pairs]
     return Figure(
         "python_layers.host_cost",
         Value("host cost per saved tensor", "us", 2, [a + b for a, b in zip(forward, backward)]),
@@ -386,7 +385,7 @@ def host_cost_figure(shape: Shape, device: torch.device, repeats: int, judged: b
             Value("in forward", "us", 2, forward),
             Value("in backward", "us", 2, backward),
             Value("saved tensors", "", 0, [float(saved)]),
-            Value("operator and its backward without", "us", 2, [sum(plain) / saved for plain, _ in pairs]),
+            Value("operator and its backward without", "us", 2, [sum(base) / saved for base, _ in pairs]),
         ],
     )
 
@@ -396,7 +395,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="a small model, also on the CPU: seconds, not judged")
     parser.add_argument("--explain", action="store_true", help="print the plan of every row")
     parser.add_argument("--no-fuse", dest="fuse", action="store_false",
-                        help="repeat elementwise operators that follow each other by a kernel each")  # fmt: skip
+                        help="recompute consecutive elementwise operators with one kernel each")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=7, help="timed steps of each row (7)")
     parser.add_argument("--row", action="append", help="measure this row only, by its name in JSON; may be given again")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
@@ -404,7 +403,7 @@ def main() -> int:
     parser.add_argument("--commit", default="", help="commit to name in the results (default: ask git)")
     options = parser.parse_args()
     if options.repeats < 1:
-        parser.error("--repeats: at least 1 is wanted")
+        parser.error("--repeats: must be at least 1")
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     judged = device.type == "cuda" and not options.small
@@ -436,7 +435,7 @@ def main() -> int:
         if row.id == "all":
             limit = limit_figure(outcome, bench.base_parts(), judged)
             report.figures += [limit] if limit is not None else []
-    first = Value("the first step of each row, which records", "x", 2, first_steps)
+    first = Value("the first step of each row, which is recorded", "x", 2, first_steps)
     report.figures.append(Figure("python_layers.first_step", first, 3.0, judged))
     report.figures.append(host_cost)
     base_peak = Value("peak without Spillway", "GiB", 2, [bench.step(None).peak])

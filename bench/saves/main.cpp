@@ -1,14 +1,13 @@
 /// Question: what does a session cost the host for each tensor that autograd saves?
 ///
-/// How to read it: a chain of small operators, each of which saves one tensor of its own, runs
-/// forward and backward, in turns without and with a session. The figure is the difference of the
-/// two times, each the fastest tenth of all, over the number of saved tensors: everything from the
-/// hook's construction to its destruction, with what autograd itself does more when there are
-/// hooks. It is the time that the process spent on processors, so that others on the machine do not
-/// count; "by the clock" is the same by the clock. Tensors are small, so that a GPU keeps up with
-/// the host. "offloaded" has the calls that queue the copies in it as well and, on the CPU, the
-/// copies themselves, each of which costs a change of threads there. "recording" is what noting
-/// calls adds, forward only, for rules that recompute every tensor.
+/// How to read it: a chain of small operators, each of which saves one tensor, runs forward and
+/// backward, in turns without and with a session. The figure is the difference of the two times
+/// (tenth percentiles) over the number of saved tensors. It includes everything from the hook's
+/// construction to its destruction and autograd's own overhead with hooks. It is CPU time of the
+/// process, so that other processes do not count; "wall time" is the same by the clock. Tensors are
+/// small, so that a GPU keeps up with the host. "offloaded" also has the calls that queue the
+/// copies and, on the CPU, the copies themselves, each with a thread switch. "recording" is the
+/// overhead of recording calls, forward only, for rules that recompute every tensor.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -52,7 +51,7 @@ Time now() {
       clock.count()};
 }
 
-/// Microseconds for each tensor, of processors and by the clock.
+/// Microseconds for each tensor, CPU time and wall time.
 struct Outcome {
   std::vector<double> with;
   std::vector<double> without;
@@ -60,7 +59,7 @@ struct Outcome {
   std::vector<double> without_clock;
 };
 
-/// Runs that nothing disturbed.
+/// The tenth percentile: runs without disturbance.
 double fast(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   return times[times.size() / 10];
@@ -77,7 +76,7 @@ class Chain {
       : length_(length),
         input_(at::rand({kElements}, at::TensorOptions().device(device)).set_requires_grad(true)) {}
 
-  /// Of forward and backward.
+  /// The time of forward and backward.
   Time run(Session* session, bool backward) {
     input_.mutable_grad() = at::Tensor();
     app::wait_for_device(input_.device());
@@ -144,13 +143,13 @@ void measure_all(const Options& options, Report& report) {
   figure.id = "saves.kept";
   figure.found = {"host cost per saved tensor, kept", "us", 2, app::exactly(cost(kept))};
   figure.wanted = Wanted{Wanted::Kind::kAtMost, kWantedMicroseconds, true};
-  figure.beside = {{"kept, by the clock", "us", 2, app::exactly(clock_cost(kept))},
+  figure.beside = {{"kept, wall time", "us", 2, app::exactly(clock_cost(kept))},
                    {"offloaded", "us", 2, app::exactly(cost(offloaded))},
-                   {"offloaded, by the clock", "us", 2, app::exactly(clock_cost(offloaded))},
+                   {"offloaded, wall time", "us", 2, app::exactly(clock_cost(offloaded))},
                    {"an operator without a session", "us", 2, app::spread_of(kept.without)}};
   report.figures.push_back(std::move(figure));
 
-  // Forward only: backward would repeat the calls.
+  // Forward only: backward would recompute.
   const Outcome kept_forward = measure(options, torch_device, "", true);
   const Outcome recorded = measure(
       options, torch_device, "[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n", true);
@@ -160,7 +159,7 @@ void measure_all(const Options& options, Report& report) {
                      app::exactly(cost(recorded) - cost(kept_forward))};
   recording.wanted = Wanted{Wanted::Kind::kAtMost, 3, true};
   recording.beside = {
-      {"by the clock", "us", 2, app::exactly(clock_cost(recorded) - clock_cost(kept_forward))},
+      {"wall time", "us", 2, app::exactly(clock_cost(recorded) - clock_cost(kept_forward))},
       {"session and recording", "us", 2, app::exactly(cost(recorded))}};
   report.figures.push_back(std::move(recording));
 }

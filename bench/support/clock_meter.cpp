@@ -32,9 +32,8 @@ struct FieldValue {
 };
 
 [[noreturn]] void fail(const std::string& what) {
-  throw DeviceError("bench",
-                    "reading the GPU's clock: " + what +
-                        "; NVML comes with the driver, and without it the clock is not known");
+  throw DeviceError("bench", "reading the GPU's clock: " + what +
+                                 "; NVML comes with the driver; without it the clock is unknown");
 }
 
 }  // namespace
@@ -58,9 +57,9 @@ class ClockMeter::Nvml {
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
-  ~Nvml() { shutdown_(); }  // The library stays: others in this process may use it.
+  ~Nvml() { shutdown_(); }  // Does not unload the library: others in this process may use it.
 
-  /// Adds what it is now; nothing if the GPU does not say.
+  /// Adds one sample; none if the GPU does not report it.
   void add_to(ClockReading& sums) const {
     unsigned megahertz = 0;
     unsigned long long reasons = 0;
@@ -111,7 +110,7 @@ ClockReading ClockMeter::stop() {
   stopped_ = true;
   if (thread_.joinable()) thread_.join();
   ClockReading mean = sums_;
-  if (mean.samples == 0) fail("the GPU told none in all the while, or not its power");
+  if (mean.samples == 0) fail("no sample between start and stop; the GPU may not report its power");
   mean.clock /= mean.samples;
   mean.power /= mean.samples;
   mean.capped /= mean.samples;

@@ -1,8 +1,8 @@
-/// What clock and power a GPU has while something runs on it.
+/// Measures the clock and power of a GPU.
 ///
-/// A GPU at the limit of its power lowers its clock, so a step that computes more may run at a lower
-/// clock than the one it is compared with. The numbers are those of NVML, which comes with the
-/// driver; it is loaded at run time, so that programs start where there is none.
+/// A GPU at its power limit lowers its clock, so a step that computes more may run at a lower clock
+/// than the one it is compared with. The source is NVML, which comes with the driver; it is loaded
+/// at run time, so that programs start without it.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@
 
 namespace spillway::bench {
 
-/// Means over the samples of a while.
+/// Means over the samples between start() and stop().
 struct ClockReading {
   double clock = 0;   ///< Of the multiprocessors, in MHz.
-  double power = 0;   ///< In watts; the driver's own mean of some milliseconds.
-  double capped = 0;  ///< The share of samples at which the limit of power held the clock down.
+  double power = 0;   ///< In watts; the driver averages over some milliseconds.
+  double capped = 0;  ///< Share of samples in which the power limit lowered the clock.
   int samples = 0;
 };
 
 /// Reads one GPU every few milliseconds on a thread of its own, between start() and stop(). Changes
-/// nothing on it. Not thread-safe: one caller.
+/// no settings of it. Threads: one caller.
 class ClockMeter {
  public:
   /// `pci_bus`: which GPU, as in app::Gpu.
@@ -32,8 +32,8 @@ class ClockMeter {
   ~ClockMeter();
 
   void start();
-  /// Waits for the sample that is being taken.
-  /// Errors: DeviceError if there is none: the while was too short, or the GPU does not tell.
+  /// Waits for the current sample.
+  /// Errors: DeviceError if there are no samples: the time was too short, or the GPU reports none.
   [[nodiscard]] ClockReading stop();
 
  private:
@@ -44,7 +44,7 @@ class ClockMeter {
   std::unique_ptr<Nvml> nvml_;
   std::thread thread_;
   std::atomic<bool> stopped_{true};
-  ClockReading sums_;  // The thread's until it has ended.
+  ClockReading sums_;  // Owned by the thread until it ends.
 };
 
 }  // namespace spillway::bench

@@ -1,4 +1,4 @@
-/// One number that a benchmark found, and what was wanted of it.
+/// One measured number of a benchmark, and its limit.
 #pragma once
 
 #include <optional>
@@ -26,28 +26,28 @@ struct Wanted {
   enum class Kind { kAtLeast, kAtMost };
   Kind kind = Kind::kAtMost;
   double limit = 0;
-  /// False where the limit is not meant for this run: another device, or too few measurements.
+  /// False if the limit is not meant for this run: another device, or too few measurements.
   bool applies = true;
 };
 
 struct Figure {
-  std::string id;  ///< Its name in JSON; never changes.
+  std::string id;  ///< Its name in JSON, by which results are compared.
   Value found;     ///< Its name is the figure's text for people.
   std::optional<Wanted> wanted;
-  std::vector<Value> beside;  ///< What it is to be compared with, or what it is made of.
+  std::vector<Value> beside;  ///< Values to compare it with, or its parts.
 };
 
-/// The median decides.
+/// Judges the median.
 [[nodiscard]] bool holds(const Wanted& wanted, const Spread& found) noexcept;
 
-/// "ok", "MISSED", "not judged", or nothing where nothing was wanted.
+/// "ok", "MISSED", "not judged", or empty without a limit.
 [[nodiscard]] std::string verdict(const Figure& figure);
 
 /// ">= 97.0 %"
 [[nodiscard]] std::string text_of(const Wanted& wanted, const Value& value);
 /// "98.3 %"
 [[nodiscard]] std::string text_of(const Value& value);
-/// "97.9..98.8", or nothing for a single sample.
+/// "97.9..98.8"; empty for a single sample.
 [[nodiscard]] std::string spread_text(const Value& value);
 
 [[nodiscard]] Json to_json(const Figure& figure);

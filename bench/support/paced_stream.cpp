@@ -7,7 +7,7 @@
 namespace spillway::bench {
 namespace {
 
-/// Threads that sleep wake up late; the rest is waited for awake.
+/// Sleeping threads wake up late, so the last part is a busy wait.
 void pass_time(Nanoseconds time) {
   constexpr auto kLate = std::chrono::microseconds(150);
   const auto end = std::chrono::steady_clock::now() + time;

@@ -1,9 +1,7 @@
-/// A stream on which bytes take as long as they would on a link of a given speed; for stand-ins of
-/// other ranks.
+/// A stream on which transfers take as long as on a link of a given speed, to emulate other ranks.
 ///
-/// What really is done: bytes are copied on the device, and before that the stream waits on the
-/// host's clock for the rest of the time. So a transfer takes no processors of a GPU and next to
-/// none of its memory bandwidth, which one by NCCL does.
+/// The stream waits on the host's clock and then copies the bytes on the device. So a transfer uses
+/// no multiprocessors of a GPU and almost none of its memory bandwidth, unlike NCCL.
 ///
 /// Threads: one at a time.
 #pragma once
@@ -27,12 +25,12 @@ class PacedStream {
   /// Lifetime: `device` must outlive this.
   PacedStream(TorchDevice& device, double bytes_per_second);
 
-  /// Takes the time of `bytes`, then fills `output` with `input`, over and over until it is full.
+  /// Takes the time of `bytes`, then fills `output` with `input`, repeated until it is full.
   /// Ordering: after all work now queued on the current stream.
-  /// Lifetime: both tensors must stay until the transfer's end.
+  /// Lifetime: both tensors must outlive the transfer.
   Transfer start(const at::Tensor& output, const at::Tensor& input, Bytes bytes);
 
-  /// The current stream goes on when the transfer has ended; on the CPU this thread does.
+  /// Makes the current stream wait for the transfer; on the CPU the calling thread waits.
   void wait_for(const Event& end);
 
  private:

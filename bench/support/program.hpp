@@ -13,10 +13,10 @@ namespace spillway::bench {
 
 struct Program {
   std::string bench;     ///< "transfer": its folder; the program is bench_transfer.
-  std::string question;  ///< What it answers, in one sentence.
+  std::string question;  ///< The question it answers, in one sentence.
   /// Adds the benchmark's own options.
   std::function<void(CLI::App& app)> add_options;
-  /// Opens the device to measure; after the command line was read.
+  /// Opens the device to measure. Called after the command line was parsed.
   std::function<std::unique_ptr<Device>()> open_device;
   /// Fills in settings, figures and notes.
   std::function<void(Device& device, Report& report)> measure;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kUnknown = "unknown";
 
-/// What a command prints; nothing if it fails.
+/// The output of a command; empty if it fails.
 std::string output_of(const char* command) {
   std::FILE* pipe = ::popen(command, "r");
   if (pipe == nullptr) return {};

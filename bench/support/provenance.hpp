@@ -1,4 +1,4 @@
-/// Where, when and by which command a result was made.
+/// Where, when and by which command a result was measured.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct Provenance {
   std::string system;  ///< Kernel and its version.
 };
 
-/// Never throws: what cannot be found out is "unknown". Runs git if `commit` is empty.
+/// Never throws: values that cannot be read are "unknown". Runs git if `commit` is empty.
 [[nodiscard]] Provenance provenance_of(const Device& device, int argc, const char* const* argv,
                                        std::string commit);
 

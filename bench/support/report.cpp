@@ -7,10 +7,10 @@ app::TextTable table_of(const Report& report) {
   using Align = app::TextTable::Align;
   app::TextTable table({{"figure"},
                         {"wanted", Align::kRight},
-                        {"found", Align::kRight},
+                        {"measured", Align::kRight},
                         {"min..max", Align::kRight},
                         {"verdict"},
-                        {"beside it"}});
+                        {"details"}});
   for (const Figure& figure : report.figures) {
     std::string beside;
     for (const Value& value : figure.beside) {

@@ -1,4 +1,4 @@
-/// All figures of one run of a benchmark, in the forms they are kept in.
+/// All figures of one run of a benchmark, as text, Markdown and JSON.
 #pragma once
 
 #include <functional>
@@ -18,11 +18,11 @@ struct Report {
   Provenance made;
   Json settings = Json::object();
   std::vector<Figure> figures;
-  /// The same figures side by side, where that is easier to read. Not in JSON.
+  /// The main figures as a table with one line per row. Not in JSON.
   std::optional<app::TextTable> side_by_side;
-  std::vector<std::string> notes;  ///< What a reader must know to read the figures right.
-  /// Writes what was found so far into the files that were asked for: for benchmarks of minutes to
-  /// call after each row, so that one that is cut off leaves something. Set by run_program().
+  std::vector<std::string> notes;  ///< What a reader must know to interpret the figures.
+  /// Writes the results so far to the output files. Long benchmarks call it after each row, so that
+  /// an interrupted run has its finished rows. Set by run_program().
   std::function<void()> save;
 };
 

@@ -1,4 +1,4 @@
-/// Lets sessions come to the plan that they will keep, before their steps are timed.
+/// Runs steps until the plan of a session is final, before steps are timed.
 #pragma once
 
 #include <functional>
@@ -7,14 +7,16 @@
 
 namespace spillway::bench {
 
-/// So many steps of one pass a session with a budget needs until its plan stays: it records, then
-/// proves a plan and times a step or four, at most three times, and proves the last plan. A plan
-/// whose peak is above the budget is made anew after that.
+/// Steps that a session with a budget needs until its plan is final (one pass a step): a recording
+/// step, then up to three times a verification step and one or four timed steps, then verification
+/// of the last plan. After that it replans only if a peak exceeds the budget.
 inline constexpr int kStepsToSettle = 14;
 
-/// Calls `step`, which runs one of the session's, at least `least` times and until the plan was the
-/// same for three, but at most `most` times. For sessions that plan in the step that records
-/// (SessionOptions::plan_in_background is false); without a budget there is one plan.
-void settle(const Session& session, const std::function<void()>& step, int least, int most);
+/// Calls `step`, which runs one step of the session, at least `min_steps` times and until the plan
+/// was the same for three steps, but at most `max_steps` times. For sessions that plan in the
+/// recording step (SessionOptions::plan_in_background is false); without a budget there is one
+/// plan.
+void settle(const Session& session, const std::function<void()>& step, int min_steps,
+            int max_steps);
 
 }  // namespace spillway::bench

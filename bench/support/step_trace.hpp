@@ -1,5 +1,5 @@
-/// One step as torch's own profiler sees it: every operator, and on a GPU every kernel and copy
-/// with its stream. bench/layers/compare_traces.py reads the files.
+/// Traces one step with torch's profiler: every operator, and on a GPU every kernel and copy with
+/// its stream. bench/layers/compare_traces.py reads the files.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,12 @@
 namespace spillway::bench {
 
 /// Runs `step` twice, first to warm the profiler up, then traced, and writes the trace in Chrome's
-/// format to `file`. `step` must wait for the device itself; what the device still does afterwards
-/// is not in the trace.
+/// format to `file`. `step` must wait for the device; later work of the device is not in the trace.
 /// Errors: IoError if the file cannot be written.
 void trace_step(c10::Device device, const std::function<void()>& step,
                 const std::filesystem::path& file);
 
-/// A step without a session and one with it, as `name`-without.json and `name`-with.json.
+/// Traces a step without a session and one with it, to `name`-without.json and `name`-with.json.
 /// Errors: as trace_step().
 void trace_without_and_with(c10::Device device, const std::function<void(Session*)>& step,
                             Session& session, const std::filesystem::path& name);

@@ -1,5 +1,5 @@
-/// The main function of a benchmark that trains on the best device there is. For programs that link
-/// spillway_app_training.
+/// The main function of a benchmark that trains on the best available device. For programs that
+/// link spillway_train.
 #pragma once
 
 #include "devices/devices.hpp"
@@ -8,7 +8,7 @@
 
 namespace spillway::bench {
 
-/// What their readers should know. `judge`: whether figures are held against what is wanted.
+/// Adds the notes of all training benchmarks. `judge`: whether limits apply to this run.
 inline void add_training_notes(Report& report, bool judge) {
   report.notes.emplace_back(
       "Gradients are compared under deterministic algorithms, times taken without them.");

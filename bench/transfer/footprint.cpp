@@ -18,12 +18,12 @@ constexpr std::uint64_t kTokens = 8192;
 constexpr std::uint64_t kBf16 = 2;
 constexpr std::uint64_t kFloat = 4;
 constexpr std::size_t kLayers = 16;
-constexpr std::size_t kInFlight = 4;
+constexpr std::size_t kPendingPasses = 4;
 constexpr std::size_t kMicroBatches = 8;
 constexpr std::size_t kSteps = 4;
 constexpr double kWantedRatio = 1.03;
 
-/// What autograd saves of one Llama-shaped layer, in forward order.
+/// The saved tensors of one Llama-shaped layer, in forward order.
 std::vector<Bytes> saved_buffers(std::uint64_t tokens) {
   const auto rows = [tokens](std::uint64_t width, std::uint64_t element) {
     return Bytes(tokens * width * element);
@@ -47,7 +47,7 @@ std::vector<Bytes> saved_buffers(std::uint64_t tokens) {
   };
 }
 
-/// Passes of a pipeline's first stage in 1F1B order; counts what is live.
+/// Passes of the first stage of a 1F1B pipeline; counts the live bytes.
 class Passes {
  public:
   void forward(std::uint64_t tokens) {
@@ -55,7 +55,7 @@ class Passes {
     for (std::size_t layer = 0; layer < kLayers; ++layer) {
       for (const Bytes size : saved_buffers(tokens)) {
         const std::optional<Extent> extent = allocator_.allocate(size);
-        if (!extent) throw OutOfMemory("footprint", "the trace needs more than its range");
+        if (!extent) throw OutOfMemory("footprint", "the trace needs more than the address range");
         pass.push_back(*extent);
         used_ += size;
         sizes_.push_back(size);
@@ -64,7 +64,7 @@ class Passes {
     peak_ = std::max(peak_, used_);
   }
 
-  /// Of the oldest pass; buffers go in the order backward is done with them, the last first.
+  /// Of the oldest pass. Frees buffers in the order of backward, the last first.
   void backward() {
     std::vector<Extent>& pass = live_.front();
     used_ -= total_of(pass.size());
@@ -106,9 +106,9 @@ Passes run_steps(F&& tokens) {
   for (std::size_t step = 0; step < kSteps; ++step) {
     for (std::size_t i = 0; i < kMicroBatches; ++i) {
       passes.forward(tokens());
-      if (i + 1 >= kInFlight) passes.backward();
+      if (i + 1 >= kPendingPasses) passes.backward();
     }
-    for (std::size_t i = 0; i + 1 < kInFlight; ++i) passes.backward();
+    for (std::size_t i = 0; i + 1 < kPendingPasses; ++i) passes.backward();
   }
   return passes;
 }
@@ -139,7 +139,7 @@ std::vector<Figure> measure_footprint(const Settings& /*settings*/) {
     std::mt19937_64 random(seed);
     mixed.push_back(run_steps([&random] { return kTokens / 2 + random() % (kTokens / 2 + 1); }));
   }
-  Figure first = figure_of("same_length", "16 layers, 4 passes in flight", same);
+  Figure first = figure_of("same_length", "16 layers, 4 pending passes", same);
   first.wanted = Wanted{Wanted::Kind::kAtMost, kWantedRatio, true};
   return {first, figure_of("mixed_length", "the same, 4096 to 8192 tokens a pass", mixed)};
 }

@@ -11,9 +11,9 @@
 namespace spillway::bench {
 namespace {
 
-// A hundred buffers of few operations each stay below what a stream takes before its caller blocks.
+// A hundred buffers of few operations each do not fill the queue of a stream, which would block.
 constexpr std::size_t kBuffers = 100;
-constexpr std::size_t kWindow = 32;  // Buffers on their way while a step goes on.
+constexpr std::size_t kWindow = 32;  // Buffers being copied while a step continues.
 constexpr Bytes kSmall{64ULL << 10U};
 constexpr Bytes kLarge{1ULL << 20U};
 constexpr double kWantedHostMicroseconds = 4;
@@ -42,7 +42,7 @@ class HostCost {
     }
   }
 
-  /// Each buffer's four calls and its ticket's end before the next buffer's.
+  /// All calls of one buffer, ticket destruction included, before those of the next.
   double one_at_a_time() {
     return timed([this](std::size_t i) {
       offload(i);
@@ -53,8 +53,8 @@ class HostCost {
     });
   }
 
-  /// The same calls as a step orders them: first all buffers go out, each released when kWindow
-  /// later ones are on their way; then all come back, each asked for kWindow ahead of its use.
+  /// The same calls in the order of a step: first all buffers are offloaded, each released after
+  /// kWindow later offloads; then all are reloaded, each requested kWindow buffers before its use.
   double in_step_order() {
     const double forward = timed([this](std::size_t i) {
       offload(i);
@@ -74,7 +74,7 @@ class HostCost {
     return forward + between + backward;
   }
 
-  /// Each call by itself: offload, release, reload, ready, the ticket's end.
+  /// Each call by itself: offload, release, reload, ready, ticket destruction.
   std::array<double, 5> calls() {
     std::array<double, 5> cost{};
     cost[0] = timed([this](std::size_t i) { offload(i); });
@@ -86,10 +86,10 @@ class HostCost {
     return cost;
   }
 
-  /// The copies, records and waits of one buffer without an engine.
+  /// The copies, event records and waits of one buffer without an engine.
   double bare() {
     std::optional<Lease> lease = slab_.allocate(block_ * kBuffers);
-    if (!lease) throw OutOfMemory("host cost", "the slab has no room; tickets are left");
+    if (!lease) throw OutOfMemory("host cost", "the slab is full: tickets were not destroyed");
     lease->acquire(*out_);
     const double cost = timed([this, host = lease->data()](std::size_t i) {
       std::byte* const block = host + i * block_.count();
@@ -108,7 +108,7 @@ class HostCost {
   }
 
  private:
-  /// Only the host's time; the device comes to rest outside of it.
+  /// Time of the host only; synchronizes the device afterwards.
   template <typename F>
   double timed(F&& calls_of) {
     const SteadyClock clock;
@@ -121,7 +121,7 @@ class HostCost {
 
   void offload(std::size_t i) {
     std::optional<Ticket> ticket = engine_.offload(source(i), *compute_);
-    if (!ticket) throw OutOfMemory("host cost", "the slab has no room for its own blocks");
+    if (!ticket) throw OutOfMemory("host cost", "the slab is too small for its blocks");
     tickets_[i] = std::move(*ticket);
   }
   [[nodiscard]] std::span<std::byte> source(std::size_t i) const {
@@ -154,7 +154,7 @@ struct Samples {
   std::array<std::vector<double>, 5> calls;
 };
 
-/// The ways take turns, so that whatever drifts drifts under all.
+/// The variants take turns, so that drift affects all of them.
 Samples measure(Device& device, Bytes block, int batches) {
   constexpr int kWarmUp = 10;
   HostCost cost(device, block);
@@ -185,7 +185,7 @@ Figure figure_of(const char* id, const std::string& text, const std::vector<doub
 
 void add_calls(Figure& figure, const Samples& samples) {
   constexpr std::array<const char*, 5> kNames = {"offload", "release", "reload", "ready",
-                                                 "ticket's end"};
+                                                 "ticket destruction"};
   for (std::size_t k = 0; k < kNames.size(); ++k) {
     figure.beside.push_back({kNames[k], "us", 2, app::spread_of(samples.calls[k])});
   }

@@ -1,20 +1,20 @@
 /// Question: what does the transfer engine cost, compared with what the machine can do at best?
 ///
-/// How to read it. Each line is a figure with the value wanted on an H200, the median found, the
-/// spread over all repeats, and what it is to be compared with:
-///   engine / plain       throughput of the engine as a share of plain asynchronous copies of
-///                        locked memory, back to back on one stream a direction. 100 % is perfect.
-///                        "out" and "back" are one direction alone; "both at once" counts one
-///                        direction of two.
-///   host cost            time the calling thread spends on one buffer: offload, release, reload,
-///                        ready and the ticket's end. "As in a step" orders the calls as a step
-///                        does, so small copies travel in groups; "one at a time" allows no groups.
-///                        The bare calls are two copies, four records and four waits on streams.
-///   slab allocate + free one pair on a slab with many live blocks, events attached.
-///   footprint            address range used / bytes live at the peak: 1.00 is no fragmentation.
-///   making memory ready  touching and registering, on the slab's own thread; and how long the
-///                        caller was kept from going on, which must be next to nothing.
-/// Both sides of a comparison run in turns in one process, over the same memory. A missed figure is
+/// How to read it. Each line is a figure with its limit on an H200, the measured median, the spread
+/// over all repeats, and values to compare it with:
+///   engine / bare copies  throughput of the engine as a share of bare async copies of pinned
+///                         memory, back to back on one stream a direction. 100 % is the optimum.
+///                         "out" and "back" are one direction alone; "both at once" counts one
+///                         direction of two.
+///   host cost             time of the calling thread for one buffer: offload, release, reload,
+///                         ready and ticket destruction. "As in a step" has the order of a step, in
+///                         which small copies are batched; "one at a time" allows no batches. The
+///                         bare calls are two copies, four event records and four stream waits.
+///   slab allocate + free  one pair on a slab with many live blocks, events attached.
+///   footprint             address range used / bytes live at the peak: 1.00 is no fragmentation.
+///   pinning               touching and registering host memory, on the slab's own thread; and how
+///                         long the caller is blocked, which must be negligible.
+/// Both sides of a comparison run in turns in one process, over the same memory. A missed limit is
 /// printed as MISSED and does not change the exit code; a wrong byte ends the run with an error.
 
 #include <CLI/CLI.hpp>
@@ -43,7 +43,7 @@ struct Options {
 };
 
 const std::vector<std::string> kMeasures = {"throughput", "host-cost", "slab-cost", "footprint",
-                                            "backing"};
+                                            "pinning"};
 
 void add_options(CLI::App& app, Options& options) {
   app.add_flag("--quick", options.quick, "Small sizes and few repeats: seconds, not judged");
@@ -67,16 +67,16 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--repeats", options.repeats, "Measurements of each figure after one warm-up")
       ->check(CLI::PositiveNumber);
   app.add_option("--only", options.only,
-                 "Some of: throughput host-cost slab-cost footprint backing")
+                 "Some of: throughput host-cost slab-cost footprint pinning")
       ->delimiter(',')
       ->check(CLI::IsMember(kMeasures));
   app.footer(
-      "\nExample: bench_transfer --out bench/results/transfer-h200.json"
+      "\nExample: bench_transfer --out bench/results/json/transfer-h200.json"
       " --markdown bench/results/transfer-h200.md\n");
 }
 
-/// What was asked for; else what the device allows in reasonable time, within a sixteenth of the
-/// free memory.
+/// As given by --area, or a size that takes reasonable time on the device, at most a sixteenth of
+/// the free memory.
 Bytes area_of(const Options& options, const Device& device) {
   if (options.area) return *options.area;
   const bool host = device.name() == "host";
@@ -107,7 +107,7 @@ std::vector<Figure> measure(const std::string& name, Device& device, const Setti
   if (name == "host-cost") return measure_host_cost(device, settings);
   if (name == "slab-cost") return measure_slab_cost(settings);
   if (name == "footprint") return measure_footprint(settings);
-  return measure_backing(device, settings);
+  return measure_pinning(device, settings);
 }
 
 void measure_all(const Options& options, Device& device, Report& report) {
@@ -124,12 +124,11 @@ void measure_all(const Options& options, Device& device, Report& report) {
     }
   }
   if (!settings.judge_device) {
-    report.notes.emplace_back(
-        "Not judged: what is wanted of a GPU in a full run, which this was not.");
+    report.notes.emplace_back("Not judged: limits are for a full run on a GPU.");
   }
   if (std::find(names.begin(), names.end(), "throughput") != names.end()) {
     report.notes.emplace_back(
-        "A sample of every round's blocks was compared byte by byte: all right.");
+        "A sample of the blocks of every round was compared byte by byte: all equal.");
   }
 }
 

@@ -1,4 +1,4 @@
-/// The five measurements of bench/transfer; each gives its figures. main.cpp says how to read them.
+/// The five measurements of bench/transfer. main.cpp says how to read their figures.
 #pragma once
 
 #include <vector>
@@ -10,27 +10,27 @@ namespace spillway::bench {
 
 struct Settings {
   bool quick = false;
-  Bytes area;                ///< Copies walk over this much memory on each side.
+  Bytes area;                ///< Memory that copies walk over, on each side.
   std::vector<Bytes> sizes;  ///< Of one copy.
   int repeats = 0;
-  /// Limits for a GPU are meant for this run: it is on one, and a full run.
+  /// Whether limits for a GPU apply: a full run on a GPU.
   bool judge_device = false;
 };
 
-/// Engine beside plain copies: each way alone, and both ways at once.
+/// The engine compared with bare copies: each direction alone, and both at once.
 /// Errors: DeviceError for a wrong byte.
 [[nodiscard]] std::vector<Figure> measure_throughput(Device& device, const Settings& settings);
 
-/// What one buffer's way out and back costs the calling thread.
+/// Time of the calling thread to offload and reload one buffer.
 [[nodiscard]] std::vector<Figure> measure_host_cost(Device& device, const Settings& settings);
 
-/// What a slab's allocate and free cost, on a mixed trace with retire events.
+/// Time of a slab's allocate and free, on a mixed trace with retire events.
 [[nodiscard]] std::vector<Figure> measure_slab_cost(const Settings& settings);
 
-/// How much of the slab's range transformer layers need, compared with what is live.
+/// Address range of a slab under buffers of transformer layers, relative to the live bytes.
 [[nodiscard]] std::vector<Figure> measure_footprint(const Settings& settings);
 
-/// How long memory takes to be made ready, and how long the caller waits for that.
-[[nodiscard]] std::vector<Figure> measure_backing(Device& device, const Settings& settings);
+/// Time to pin host memory, and how long the caller waits for it.
+[[nodiscard]] std::vector<Figure> measure_pinning(Device& device, const Settings& settings);
 
 }  // namespace spillway::bench

@@ -14,12 +14,12 @@ namespace spillway::bench {
 namespace {
 
 constexpr std::size_t kLive = 500;
-constexpr std::size_t kBatch = 50;  // Reading the clock costs 20 to 30 ns: once for many pairs.
+constexpr std::size_t kBatch = 50;  // Reading the clock takes 20 to 30 ns, so once for many pairs.
 constexpr std::size_t kEvents = 64;
 constexpr Bytes kSmallest{4ULL << 10U};
 constexpr double kWantedSlabMicroseconds = 0.3;
 
-/// One block goes back, another is taken in its place.
+/// Frees one block and allocates another.
 struct Swap {
   std::size_t slot = 0;
   Bytes size;
@@ -76,7 +76,7 @@ class SlabTrace {
   std::size_t next_event_ = 0;
 };
 
-/// Twice what is live on average; only what is used is ever backed.
+/// Twice the average of the live bytes; only used memory is ever pinned.
 Bytes capacity_for(Bytes largest) {
   const auto low = static_cast<double>(kSmallest.count());
   const auto high = static_cast<double>(largest.count());
@@ -84,7 +84,7 @@ Bytes capacity_for(Bytes largest) {
   return Bytes(static_cast<std::uint64_t>(2 * kLive * mean));
 }
 
-/// 64 MiB, or less where the live blocks would take more than a quarter of what is free.
+/// 64 MiB, or less if the live blocks would take more than a quarter of the free memory.
 Bytes largest_block(bool quick) {
   Bytes largest = quick ? Bytes(1ULL << 20U) : Bytes(64ULL << 20U);
   const Bytes free(available_host_memory().count() / 2);
@@ -98,7 +98,7 @@ std::vector<Figure> measure_slab_cost(const Settings& settings) {
   const Bytes largest = largest_block(settings.quick);
   const std::vector<Swap> trace = make_trace(settings.quick ? 5'000 : 50'000, largest);
   SlabTrace slab(capacity_for(largest));
-  // Twice, because the second time begins with blocks of the first: backs all that will be used.
+  // Twice, because the second run begins with blocks of the first: pins all memory that is used.
   slab.run(trace);
   slab.run({trace.data() + kLive, trace.size() - kLive});
   const std::uint64_t waits = slab.usage().warm_up_waits;
@@ -111,7 +111,7 @@ std::vector<Figure> measure_slab_cost(const Settings& settings) {
     samples.push_back(static_cast<double>(time.count()) / 1e3 / kBatch);
   }
   if (slab.usage().warm_up_waits != waits) {
-    throw Error("slab cost", "the slab was still being backed while it was timed");
+    throw Error("slab cost", "memory of the slab was still being pinned while it was timed");
   }
   Figure figure;
   figure.id = "slab_cost.pair";

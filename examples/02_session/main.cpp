@@ -1,4 +1,5 @@
-/// Trains a small model whose activations go to host memory and come back, by the rules of a file.
+/// Trains a small model whose activations are offloaded to host memory and reloaded, by the rules
+/// of a file.
 #include <exception>
 #include <iostream>
 #include <vector>

@@ -1,4 +1,4 @@
-"""What the three runs share: start `spillway train` for each row of a table, read what it wrote, print, draw.
+"""Shared by the three runs: starts `spillway train` for each row, reads its files, prints the table, draws curves.
 
 Standard library only.
 """
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @dataclass
 class Row:
-    """One training run. `words` follow the config on the command line."""
+    """One training run. `words` are the arguments after the config file."""
 
     name: str
     words: list = field(default_factory=list)
@@ -31,27 +31,26 @@ class Row:
 @dataclass
 class Result:
     row: Row
-    losses: list  # Of each step, as JSON wrote them: equal if and only if the bits are.
-    tokens: int  # Of a step.
-    digest: str  # Of the parameters at the end and of all losses.
-    ranks: list  # What train.json says, by rank.
+    losses: list  # One per step. JSON keeps all digits: two are equal if and only if their bits are.
+    tokens: int  # Per step.
+    digest: str  # Of the final parameters and all losses.
+    ranks: list  # train.json of each rank.
 
     def step_ms(self):
-        """Steps wait for each other: the slowest rank's is everybody's. Of a run so short that its plan changed up to its end,
-        the last step's."""
+        """The step time of the slowest rank. The last step's time if the run was too short for a settled plan."""
         return max(rank["with"].get("step_ms", rank["with"]["milliseconds"][-1]) for rank in self.ranks)
 
     def step_peak(self, rank):
         return self.ranks[rank]["with"]["step_peak"]
 
     def step_peak_beside(self, rank, other):
-        """Of the steps that count for another row: batches differ, and with them the rows that experts get."""
+        """The peak over the steps that are measured for `other`: token counts of experts differ between batches."""
         peaks = self.ranks[rank]["with"]["peaks"]
         return max(peaks[min(other.ranks[rank]["warm_up"], len(peaks) - 1):])
 
     def theoretical_reduction(self, rank):
-        """By how much the peak falls if what leaves is gone at once, as the simulator sees it; without recorded times, what
-        leaves."""
+        """The simulator's peak reduction if offloaded buffers were released at once; without measured times, the planned
+        reduction."""
         simulated = self.ranks[rank].get("simulated")
         if simulated is None:
             return self.report(rank)["planned_reduction"]
@@ -68,19 +67,19 @@ class Result:
 
 
 def parser(about, steps):
-    """The options that all runs have."""
+    """The options that all runs share."""
     result = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--size", choices=["small", "full"], default="small",
                         help="small: seconds to minutes on a CPU; full: the shapes of the original, for GPUs (default: small)")
     result.add_argument("--steps", type=int, default=steps, help=f"optimizer steps of each row (default: {steps})")
-    result.add_argument("--rows", metavar="NAMES", help="only these rows, by comma; the first row always runs")
-    result.add_argument("--out", type=Path, help="where every row's files and the picture go (default: build/seeds/NAME)")
+    result.add_argument("--rows", metavar="NAMES", help="only these rows, comma-separated; the first row always runs")
+    result.add_argument("--out", type=Path, help="folder for the files of every row and the plot (default: build/seeds/NAME)")
     result.add_argument("--spillway", default=str(ROOT / "build/release/bin/spillway"), metavar="PROGRAM",
                         help="the program, from `make demo` (default: build/release/bin/spillway)")
     result.add_argument("--torchrun", action="store_true",
-                        help="start ranks by torchrun and the Python package instead of mpirun and the program")
+                        help="start ranks with torchrun and the Python package instead of mpirun and the program")
     result.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none", metavar="COMMAND",
-                        help="how ranks are started (default: %(default)s)")
+                        help="command that starts ranks (default: %(default)s)")
     result.add_argument("--device", metavar="NAME",
                         help="host or cuda (default: a GPU for each rank, or the host); cuda lets several ranks share one GPU")
     result.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
@@ -89,7 +88,7 @@ def parser(about, steps):
 
 
 def chosen(rows, options):
-    """The rows that --rows names, and the first, to which all are compared."""
+    """The first row, which all are compared with, and those that --rows names."""
     if not options.rows:
         return rows
     names = options.rows.split(",")
@@ -108,7 +107,7 @@ def command(options, row, words):
 
 
 def environment(ranks):
-    """One thread a rank unless the caller says otherwise; OpenMPI lets root start ranks only if told so twice."""
+    """One thread per rank by default. OpenMPI needs both OMPI variables to start ranks as root."""
     result = dict(os.environ)
     result.setdefault("OMP_NUM_THREADS", "1" if ranks > 1 else str(os.cpu_count()))
     result.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -137,14 +136,14 @@ def run_row(options, config, row, out):
     parts = [folder] if row.ranks == 1 else [folder / f"rank-{rank}" for rank in range(row.ranks)]
     ranks = [json.loads((part / "train.json").read_text(encoding="utf-8")) for part in parts]
     result = Result(row, [step["loss"] for step in steps], tokens, digest[1], ranks)
-    # Who ends the run early has seen this much.
+    # Printed per row, so that an interrupted run has shown its finished rows.
     print(f"{row.name}: {seconds:.0f} s, highest peak {result.highest_peak() / MIB:.1f} MiB, digest {digest[1]}",
           file=sys.stderr, flush=True)
     return result
 
 
 def run_rows(options, name, config, rows):
-    """All results, by the rows' names. Every row must end with the first one's bits."""
+    """The results of all rows, by name."""
     out = options.out or ROOT / "build/seeds" / name
     out.mkdir(parents=True, exist_ok=True)
     results = {row.name: run_row(options, config, row, out) for row in rows}
@@ -152,7 +151,7 @@ def run_rows(options, name, config, rows):
 
 
 def equal_bits(results):
-    """Whether all rows had the same losses and parameters; says so."""
+    """Whether all rows have the same losses and parameters, bit for bit. Prints the answer."""
     first, *others = results.values()
     wrong = [other.row.name for other in others if other.digest != first.digest or other.losses != first.losses]
     print(f"bits equal: {'no, not of ' + ', '.join(wrong) if wrong else 'yes'} "
@@ -161,7 +160,7 @@ def equal_bits(results):
 
 
 def print_table(columns, lines):
-    """The first column to the left, all others to the right."""
+    """Aligns the first column left, all others right."""
     widths = [max(len(str(line[i])) for line in [columns, *lines]) for i in range(len(columns))]
     for line in [columns, *lines]:
         cells = [str(cell).rjust(width) for cell, width in zip(line, widths)]
@@ -170,7 +169,7 @@ def print_table(columns, lines):
 
 
 def write_curves(path, title, curves):
-    """The losses of every row as a picture (SVG). Equal curves lie on each other: they differ in width and dashes."""
+    """Plots the losses of all rows as SVG. Width and dashes differ, so that equal curves can be told apart."""
     left, right, top, bottom = 64, 616, 40, 304
     losses = [loss for curve in curves.values() for loss in curve]
     low, high = min(losses), max(losses)

@@ -2,49 +2,39 @@
 
 #include <ATen/ops/full.h>
 
-#include "spillway/comm/random.hpp"
 #include "spillway/core/error.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
 
-/// Of what decides which calls are repeated, and in which order.
-class ReplayDigest {
- public:
-  void add(std::int64_t number) {
-    value_ = mix_seeds({value_, static_cast<std::uint64_t>(number)});
+/// What decides which calls are repeated, and in which order.
+void add_replays(Digest& digest, const ChunkPlan& chunk) {
+  const auto add = [&](int number) { digest.add(static_cast<std::uint64_t>(number)); };
+  add(chunk.chunk);
+  for (const Decision& decision : chunk.decisions) {
+    add(decision.buffer);
+    add(static_cast<int>(decision.action.kind));
   }
-
-  void add(const ChunkPlan& chunk) {
-    add(chunk.chunk);
-    for (const Decision& decision : chunk.decisions) {
-      add(decision.buffer);
-      add(static_cast<std::int64_t>(decision.action.kind));
-    }
-    for (const Anchor& anchor : chunk.anchors) {
-      add(anchor.call);
-      add(anchor.output);
-    }
-    for (const RecordedOperator& call : chunk.operators) add(call.call);
-    for (const int buffer : chunk.need_order) add(buffer);
+  for (const Anchor& anchor : chunk.anchors) {
+    add(anchor.call);
+    add(anchor.output);
   }
-
-  [[nodiscard]] std::int64_t value() const { return static_cast<std::int64_t>(value_); }
-
- private:
-  std::uint64_t value_ = 0;
-};
+  for (const RecordedOperator& call : chunk.operators) add(call.call);
+  for (const int buffer : chunk.need_order) add(buffer);
+}
 
 }  // namespace
 
 void require_same_replays(const Group& group, const Plan* plan, c10::Device device) {
   if (group.size() == 1) return;
-  ReplayDigest digest;
+  Digest digest;
   if (plan != nullptr && plan->recompute_collectives) {
-    for (const ChunkPlan& chunk : plan->chunks) digest.add(chunk);
+    for (const ChunkPlan& chunk : plan->chunks) add_replays(digest, chunk);
   }
   const auto options = at::TensorOptions(device).dtype(at::kLong);
-  const at::Tensor all = group.all_gather(at::full({1}, digest.value(), options)).cpu();
+  const auto mine = static_cast<std::int64_t>(digest.value());
+  const at::Tensor all = group.all_gather(at::full({1}, mine, options)).cpu();
   for (int rank = 1; rank < group.size(); ++rank) {
     if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
     throw InvalidArgument(

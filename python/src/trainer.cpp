@@ -1,6 +1,4 @@
 // spillway._trainer: the trainer, for `python -m spillway train`.
-#include "binding.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -11,6 +9,7 @@
 
 #include <pybind11/stl.h>
 
+#include "binding.hpp"
 #include "spillway/core/error.hpp"
 #include "train/config/config.hpp"
 #include "train/config/train_options.hpp"

@@ -21,7 +21,7 @@ def test_layers_runs_small_and_gradients_are_the_same(tmp_path):
         check=True,
     )
     found = json.loads((tmp_path / "layers.json").read_text())
-    kept = json.loads((BENCH / "results/layers-h200.json").read_text())
+    kept = json.loads((BENCH / "results/json/layers-h200.json").read_text())
     assert found.keys() == kept.keys() and found["hardware"].keys() == kept["hardware"].keys()
     assert found["schema"] == "spillway.bench/1" and found["commit"] == "0123456789ab"
     figures = {figure["id"].removeprefix("python_layers."): figure for figure in found["figures"]}

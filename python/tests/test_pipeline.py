@@ -95,7 +95,7 @@ def test_counts_a_step_whose_passes_come_in_another_order():
     for _ in range(2):
         with session.step(told) as step:
             run_passes(model, done, step)
-    assert fallbacks(session) == {"the passes did not come in the order of the schedule": 2}
+    assert fallbacks(session) == {"the passes did not run in the order of the schedule": 2}
 
 
 def test_refuses_what_is_no_schedule():

@@ -41,8 +41,8 @@ def run_equal(rank: int, folder: str, case: str, by_name: bool) -> None:
     values = session.report().to_dict()
     shard = values["shard"]
     assert shard["ranks"] == 2 and shard["buffers"] > 0 and shard["gathers"] == shard["buffers"]
-    assert shard["bytes"] // 2 <= shard["held"] <= shard["bytes"] // 2 + 512 * shard["buffers"]
-    assert not shard["refused"] and not values["fallbacks"], values
+    assert shard["bytes"] // 2 <= shard["part_bytes"] <= shard["bytes"] // 2 + 512 * shard["buffers"]
+    assert not shard["mismatched"] and not values["fallbacks"], values
     dist.destroy_process_group()
 
 
@@ -67,7 +67,7 @@ def run_unequal(rank: int, folder: str) -> None:
     session = session_for(model, rules=RULES["kept"], shard_group=dist.new_group())
     assert all(map(torch.equal, without, train(model, session, other_data, 4)))
     values = session.report().to_dict()
-    refused = values["shard"]["refused"]
+    refused = values["shard"]["mismatched"]
     assert refused and all(text.endswith(": it is not equal on all ranks of the shard group") for text in refused)
     assert any(text.startswith("layers.1.mlp.2 ") for text in refused), refused
     assert values["fallbacks"]["not sharded: it is not equal on all ranks of the shard group"] == len(refused)

@@ -31,9 +31,9 @@ constexpr std::array<Unit, 9> kUnits = {{
     {"tib", std::uint64_t{1} << 40U},
 }};
 
-[[noreturn]] void refuse(std::string_view text, std::size_t place, const std::string& reason) {
+[[noreturn]] void refuse(std::string_view text, std::size_t position, const std::string& reason) {
   throw InvalidArgument("bytes", "cannot read \"" + std::string(text) + "\" as a size: " + reason +
-                                     " at character " + std::to_string(place + 1) + "; " +
+                                     " at character " + std::to_string(position + 1) + "; " +
                                      std::string(kAccepted));
 }
 

@@ -100,10 +100,10 @@ void HostQueue::execute(Task& task) {
       task.function();
     } catch (const std::exception& cause) {
       fail(std::make_shared<HostFailure>(
-          HostFailure{task.operation, place() + ": " + cause.what()}));
+          HostFailure{task.operation, failure_prefix() + ": " + cause.what()}));
     } catch (...) {
       fail(std::make_shared<HostFailure>(
-          HostFailure{task.operation, place() + " with an unknown error"}));
+          HostFailure{task.operation, failure_prefix() + " with an unknown error"}));
     }
   }
   task.function = nullptr;  // What it holds must be gone before anyone sees that it has run.

@@ -78,7 +78,7 @@ class HostQueue {
   void execute(Record& record);
   void execute(Wait& wait);
   void finished();
-  [[nodiscard]] std::string place() const { return "failed on stream \"" + name_ + "\""; }
+  [[nodiscard]] std::string failure_prefix() const { return "failed on stream \"" + name_ + "\""; }
   void fail(HostFailureRef failure);
   [[nodiscard]] HostFailureRef failure() const;
 

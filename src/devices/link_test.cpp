@@ -23,14 +23,14 @@ SlabOptions twice(Bytes area) {
   return options;
 }
 
-/// At most eight places out of `count`, the first and the last among them.
+/// At most eight indices below `count`, the first and the last among them.
 std::vector<std::uint64_t> sample_of(std::uint64_t count) {
   const std::uint64_t samples = std::min<std::uint64_t>(count, 8);
-  std::vector<std::uint64_t> places;
+  std::vector<std::uint64_t> indices;
   for (std::uint64_t i = 0; i < samples; ++i) {
-    places.push_back(samples == 1 ? 0 : i * (count - 1) / (samples - 1));
+    indices.push_back(samples == 1 ? 0 : i * (count - 1) / (samples - 1));
   }
-  return places;
+  return indices;
 }
 
 }  // namespace
@@ -62,8 +62,8 @@ LinkTest::LinkTest(Device& device, Bytes area)
       source_(device.allocate(area_)),
       destination_(device.allocate(area_)),
       compute_(device.make_stream("compute")),
-      out_(device.make_stream("plain out")),
-      back_(device.make_stream("plain back")),
+      out_(device.make_stream("bare out")),
+      back_(device.make_stream("bare back")),
       engine_(device, tier_),
       staging_(kStaging.count()) {
   write_source();
@@ -87,28 +87,29 @@ Nanoseconds LinkTest::timed(F&& work) {
   return clock.now() - begin;
 }
 
-LinkTimes LinkTest::plain(const LinkRound& round) {
+LinkTimes LinkTest::bare(const LinkRound& round) {
   const std::vector<Lease> first = take_blocks(round);
   const std::vector<Lease> second = take_blocks(round);
   LinkTimes times;
   clear_destination();
   times.out = timed([&] {
-    for (std::uint64_t i = 0; i < round.blocks; ++i) copy_out(first[i], place(source_, round, i));
+    for (std::uint64_t i = 0; i < round.blocks; ++i)
+      copy_out(first[i], block_at(source_, round, i));
   });
   times.back = timed([&] {
     for (std::uint64_t i = 0; i < round.blocks; ++i) {
-      copy_back(first[i], place(destination_, round, i));
+      copy_back(first[i], block_at(destination_, round, i));
     }
   });
-  check_destination(round, "plain copies");
+  check_destination(round, "bare copies");
   clear_destination();
   times.both = timed([&] {
     for (std::uint64_t i = 0; i < round.blocks; ++i) {
-      copy_out(second[i], place(source_, round, i));
-      copy_back(first[i], place(destination_, round, i));
+      copy_out(second[i], block_at(source_, round, i));
+      copy_back(first[i], block_at(destination_, round, i));
     }
   });
-  check_destination(round, "plain copies");
+  check_destination(round, "bare copies");
   return times;
 }
 
@@ -127,30 +128,31 @@ LinkTimes LinkTest::engine(const LinkRound& round) {
   return times;
 }
 
-/// Offloads every block of the round if asked to, and brings back those in `stored`. Returns the
-/// tickets of what went out.
+/// Offloads every block of the round if `send` says so, and reloads those in `stored`. Returns the
+/// tickets of the offloaded blocks.
 std::vector<Ticket> LinkTest::drive(const LinkRound& round, Send send, std::vector<Ticket> stored) {
   std::vector<Ticket> sent;
   sent.reserve(round.blocks);
-  OffloadWindow<std::uint64_t> leaving(round.window);
-  ReloadWindow<std::uint64_t> coming(round.window);
-  for (std::uint64_t i = 0; i < stored.size(); ++i) coming.append(i, round.block);
+  OffloadWindow<std::uint64_t> offloads(round.window);
+  ReloadWindow<std::uint64_t> reloads(round.window);
+  for (std::uint64_t i = 0; i < stored.size(); ++i) reloads.append(i, round.block);
   for (std::uint64_t i = 0; i < round.blocks; ++i) {
     if (send == Send::kYes) {
-      sent.push_back(send_out(place(source_, round, i)));
-      leaving.push(i, round.block);
-      while (const auto overdue = leaving.pop_overdue()) engine_.release(sent[*overdue], *compute_);
+      sent.push_back(send_out(block_at(source_, round, i)));
+      offloads.push(i, round.block);
+      while (const auto overdue = offloads.pop_overdue())
+        engine_.release(sent[*overdue], *compute_);
     }
-    while (const auto next = coming.next()) {
-      engine_.reload(stored[*next], place(destination_, round, *next), *compute_);
+    while (const auto next = reloads.next()) {
+      engine_.reload(stored[*next], block_at(destination_, round, *next), *compute_);
     }
     if (i < stored.size()) {
       engine_.ready(stored[i], *compute_);
       stored[i] = Ticket();
-      coming.finished(round.block);
+      reloads.finished(round.block);
     }
   }
-  while (const auto rest = leaving.pop_oldest()) engine_.release(sent[*rest], *compute_);
+  while (const auto rest = offloads.pop_oldest()) engine_.release(sent[*rest], *compute_);
   return sent;
 }
 
@@ -191,10 +193,10 @@ void LinkTest::copy_back(const Lease& lease, std::span<std::byte> to) {
   });
 }
 
-std::span<std::byte> LinkTest::place(const DeviceBuffer& buffer, const LinkRound& round,
-                                     std::uint64_t index) const {
-  const std::uint64_t places = area_.count() / round.block.count();
-  const std::uint64_t at = (round.first + index) % places * round.block.count();
+std::span<std::byte> LinkTest::block_at(const DeviceBuffer& buffer, const LinkRound& round,
+                                        std::uint64_t index) const {
+  const std::uint64_t blocks = area_.count() / round.block.count();
+  const std::uint64_t at = (round.first + index) % blocks * round.block.count();
   return buffer.span().subspan(at, round.block.count());
 }
 
@@ -218,7 +220,7 @@ void LinkTest::clear_destination() {
 
 void LinkTest::check_destination(const LinkRound& round, const char* side) {
   for (const std::uint64_t index : sample_of(round.blocks)) {
-    const std::span<std::byte> block = place(destination_, round, index);
+    const std::span<std::byte> block = block_at(destination_, round, index);
     const std::uint64_t size = std::min<std::uint64_t>(block.size(), kStaging.count());
     // Begin, middle and end of a large block; all of a small one.
     for (const std::uint64_t at :

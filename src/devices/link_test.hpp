@@ -1,8 +1,8 @@
-/// How fast bytes move between a device and the host: plain copies beside the engine's, over the
-/// same memory, each way alone and both ways at once.
+/// Measures how fast bytes move between a device and the host: bare copies and the engine's, over
+/// the same memory, each way alone and both ways at once.
 ///
-/// The plain side is the best plain use there is: locked memory, copies back to back on one stream
-/// a direction, nothing else. The engine's side is used as a training step uses it: sources are
+/// Bare copies are the upper limit: pinned memory, copies back to back on one stream per direction,
+/// nothing else. The engine's side is used as a training step uses it: sources are
 /// released and buffers reloaded through windows, all on one compute stream.
 /// Every round checks a sample of what came back, byte by byte.
 #pragma once
@@ -20,8 +20,8 @@
 
 namespace spillway::app {
 
-/// What one round moves, in each direction: `blocks` copies of `block` bytes, from place `first` of
-/// the area on (counted in blocks, around its end).
+/// What one round moves, in each direction: `blocks` copies of `block` bytes, from block `first` of
+/// the area on (modulo the number of blocks).
 struct LinkRound {
   Bytes block;
   std::uint64_t blocks = 0;
@@ -48,8 +48,8 @@ struct LinkTimes {
 
 class LinkTest {
  public:
-  /// Takes twice `area` of device memory and twice `area` of locked host memory. Slow.
-  /// Errors: OutOfMemory if that is not to be had.
+  /// Takes twice `area` of device memory and twice `area` of pinned host memory. Slow.
+  /// Errors: OutOfMemory if there is not that much.
   LinkTest(Device& device, Bytes area);
   LinkTest(const LinkTest&) = delete;
   LinkTest& operator=(const LinkTest&) = delete;
@@ -58,7 +58,7 @@ class LinkTest {
 
   /// Blocks until the round is done.
   /// Errors: DeviceError for a failed copy or a wrong byte.
-  [[nodiscard]] LinkTimes plain(const LinkRound& round);
+  [[nodiscard]] LinkTimes bare(const LinkRound& round);
   [[nodiscard]] LinkTimes engine(const LinkRound& round);
 
   [[nodiscard]] Bytes area() const noexcept { return area_; }
@@ -75,8 +75,8 @@ class LinkTest {
                                           std::vector<Ticket> stored);
   [[nodiscard]] Ticket send_out(std::span<const std::byte> source);
 
-  [[nodiscard]] std::span<std::byte> place(const DeviceBuffer& buffer, const LinkRound& round,
-                                           std::uint64_t index) const;
+  [[nodiscard]] std::span<std::byte> block_at(const DeviceBuffer& buffer, const LinkRound& round,
+                                              std::uint64_t index) const;
   void synchronize();
   void write_source();
   void clear_destination();

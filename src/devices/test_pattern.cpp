@@ -5,9 +5,9 @@
 namespace spillway::app {
 namespace {
 
-/// The finaliser of SplitMix64: every bit of the place changes about half of the word's bits.
-std::uint64_t word_at(std::uint64_t place) noexcept {
-  std::uint64_t z = place + 0x9e3779b97f4a7c15U;
+/// The finaliser of SplitMix64: every bit of the offset changes about half of the word's bits.
+std::uint64_t word_at(std::uint64_t offset) noexcept {
+  std::uint64_t z = offset + 0x9e3779b97f4a7c15U;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
   return z ^ (z >> 31U);

@@ -1,4 +1,5 @@
-/// Bytes that tell their own place: a block in the wrong place, or half a block, is found.
+/// Bytes that encode their own offset, so that a block at the wrong offset, or half a block, is
+/// found.
 #pragma once
 
 #include <cstddef>

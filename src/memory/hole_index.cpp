@@ -62,7 +62,7 @@ std::size_t HoleIndex::next_bin(std::size_t from) const noexcept {
   return next * 64 + static_cast<std::size_t>(std::countr_zero(occupied_[next]));
 }
 
-HoleIndex::Place HoleIndex::add(const Hole& hole) {
+HoleIndex::Entry HoleIndex::add(const Hole& hole) {
   const std::size_t bin = bin_of(hole.size);
   occupied_[bin / 64] |= std::uint64_t{1} << (bin % 64);
   occupied_words_ |= std::uint64_t{1} << (bin / 64);
@@ -70,9 +70,9 @@ HoleIndex::Place HoleIndex::add(const Hole& hole) {
   return bins_[bin].insert(hole).first;
 }
 
-void HoleIndex::remove(Place place) {
-  const std::size_t bin = bin_of(place->size);
-  bins_[bin].erase(place);
+void HoleIndex::remove(Entry entry) {
+  const std::size_t bin = bin_of(entry->size);
+  bins_[bin].erase(entry);
   --count_;
   if (!bins_[bin].empty()) return;
   occupied_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));

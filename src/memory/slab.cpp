@@ -35,7 +35,7 @@ Slab::Slab(Device& device, SlabOptions options)
       options_(checked(options)),
       range_(options_.capacity),
       allocator_(options_.capacity),
-      thread_([this] { back_chunks(); }) {
+      thread_([this] { pin_chunks(); }) {
   prepare(options_.prepare);
 }
 
@@ -105,7 +105,7 @@ bool Slab::wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end) {
   return pinned_ >= end;
 }
 
-void Slab::back_chunks() {
+void Slab::pin_chunks() {
   const SteadyClock clock;
   std::unique_lock lock(mutex_);
   while (true) {
@@ -118,12 +118,12 @@ void Slab::back_chunks() {
     std::exception_ptr failure;
     const Nanoseconds begin = clock.now();
     try {
-      make_ready(from, to, next);
+      pin_chunk(from, to, next);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
-    backing_time_ += clock.now() - begin;
+    pinning_time_ += clock.now() - begin;
     if (failure == nullptr) {
       pinned_ = to;
     } else {
@@ -136,7 +136,7 @@ void Slab::back_chunks() {
   (void)ahead_.wait();
 }
 
-void Slab::make_ready(Bytes from, Bytes to, Bytes next) {
+void Slab::pin_chunk(Bytes from, Bytes to, Bytes next) {
   if (const std::exception_ptr error = ahead_.wait()) std::rethrow_exception(error);
   const std::optional<int> node = device_->numa_node();
   if (ahead_.end() < to) (void)range_.commit(from, to, node);
@@ -149,7 +149,7 @@ void Slab::make_ready(Bytes from, Bytes to, Bytes next) {
     (void)ahead_.wait();
     range_.decommit(from, std::max(to, ahead_.end()));
     const std::optional<Bytes> limit = lock_limit();
-    throw OutOfMemory("slab", "cannot lock " + to_string(to - from) +
+    throw OutOfMemory("slab", "cannot pin " + to_string(to - from) +
                                   " of host memory after the first " + to_string(from) + ": " +
                                   cause.what() + "; " +
                                   (limit ? "this process may lock " + to_string(*limit) +
@@ -182,7 +182,7 @@ SlabUsage Slab::usage() const {
   usage.pinned = pinned_;
   usage.holes = allocator_.holes();
   usage.warm_up_waits = warm_up_waits_;
-  usage.backing_time = backing_time_;
+  usage.pinning_time = pinning_time_;
   return usage;
 }
 

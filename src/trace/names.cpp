@@ -14,16 +14,16 @@ std::string name_of(const PassStep& pass) {
 }
 
 std::string buffer_name(const ChunkPlan& plan, int id) {
-  const auto place = static_cast<std::size_t>(id);
-  if (id >= 0 && place < plan.decisions.size()) {
-    const Position& position = plan.decisions[place].position;
+  const auto index = static_cast<std::size_t>(id);
+  if (id >= 0 && index < plan.decisions.size()) {
+    const Position& position = plan.decisions[index].position;
     const std::string number = position.ordinal > 0 ? " " + std::to_string(position.ordinal) : "";
     return name_in(position.scope, position.saver) + number;
   }
-  if (id < 0 || place - plan.decisions.size() >= plan.anchors.size()) {
+  if (id < 0 || index - plan.decisions.size() >= plan.anchors.size()) {
     return "a buffer that is not in the plan";
   }
-  const Anchor& anchor = plan.anchors[place - plan.decisions.size()];
+  const Anchor& anchor = plan.anchors[index - plan.decisions.size()];
   return name_in(anchor.scope, anchor.name) + " (anchor)";
 }
 

@@ -1,5 +1,5 @@
-/// One direction of the link: a stream of its own, and the small copies that wait for company
-/// before they are handed to the device together. Internal; every call is made under the engine's
+/// One direction of the link: a stream of its own, and the small copies that are grouped
+/// before they are queued on the device together. Internal; every call is made under the engine's
 /// lock.
 #pragma once
 
@@ -18,18 +18,18 @@ class CopyLane {
   CopyLane(Device& device, EventPool& events, EventPool& timed_events, CopyKind kind, Timing timing,
            Bytes group);
 
-  /// For copies that are handed over from now on.
+  /// For copies that are queued from now on.
   void set_timing(Timing timing) noexcept { timing_ = timing; }
 
   /// Queues a ticket's copy, whose `partner` and `device` are set. A large one goes to the device
   /// at once; a small one waits until its group is full, its partner changes, or submit().
-  /// Never throws what the device says: a refused copy has its `error` set when it was submitted.
+  /// Never throws errors of the device: a refused copy has its `error` set when it was submitted.
   void add(TicketState& state);
 
-  /// Takes a copy that waits for company out again, as if it had never been asked for.
+  /// Removes a copy from a group that is not queued yet, as if it had never been requested.
   void remove(TicketState& state) noexcept;
 
-  /// Hands over what waits for company.
+  /// Queues the open group.
   void submit();
 
   [[nodiscard]] Stream& stream() noexcept { return *stream_; }

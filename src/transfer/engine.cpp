@@ -93,7 +93,7 @@ void TransferEngine::reload(Ticket& ticket, std::span<std::byte> destination, St
   }
   if (state.out.waiting) out_->submit();
   throw_if_refused(state.out);
-  // An earlier copy back that nobody waited for still writes into a destination of its own.
+  // An earlier copy back without a wait still writes into its own destination.
   if (state.back.waiting) back_->submit();
   if (state.back.done != nullptr && !state.back.settled) state.back.partner->wait(*state.back.done);
   if (state.back.done != nullptr) state.earlier_back = state.back.done;
@@ -173,7 +173,7 @@ void TransferEngine::cancel(TicketState& state) noexcept {
 }
 
 void TransferEngine::give_up(TicketState& state) noexcept {
-  // What waits for company need not be copied any more.
+  // A copy in an open group need not run any more.
   if (state.out.waiting) out_->remove(state);
   if (state.back.waiting) back_->remove(state);
   try {

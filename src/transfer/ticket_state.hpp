@@ -26,8 +26,8 @@ struct CopyTimes {
 struct Copy {
   Stream* partner = nullptr;    // The producer or the consumer.
   std::byte* device = nullptr;  // The buffer on the device.
-  EventRef done;                // Null: there is no copy, or it waits for company.
-  bool waiting = false;         // For company, in its lane.
+  EventRef done;                // Null: there is no copy, or its group is not queued yet.
+  bool waiting = false;         // In an open group of its lane.
   bool settled = false;         // The partner's stream waits for it already.
   Stream* waited_by = nullptr;  // Of a copy out: the stream given to release().
   bool out_implied = false;     // Of a copy back: its partner has waited for the copy out.

@@ -1,4 +1,4 @@
-/// The states of all tickets, used again instead of made again; internal.
+/// The states of all tickets, reused; internal.
 #pragma once
 
 #include <deque>

@@ -17,8 +17,9 @@ namespace {
 double parse_percent(std::string_view text) {
   double percent = 0;
   const char* end = text.data() + text.size() - 1;
-  const auto [place, error] = std::from_chars(text.data(), end, percent);
-  const bool number = error == std::errc() && (place == end || std::string_view(place, end) == " ");
+  const auto [parsed_to, error] = std::from_chars(text.data(), end, percent);
+  const bool number =
+      error == std::errc() && (parsed_to == end || std::string_view(parsed_to, end) == " ");
   if (!number || !(percent > 0 && percent <= 100)) refuse(text);
   return percent;
 }

@@ -15,8 +15,8 @@ namespace spillway {
 void write_file(std::string_view operation, const std::filesystem::path& path,
                 std::string_view text);
 
-/// Writes what a program was told to write to `path`, which may be a pipe or a device, and makes
-/// the folders on the way.
+/// Writes the output of a program to `path`, which may be a pipe or a device, and creates missing
+/// folders.
 /// Errors: IoError with the path.
 void write_output(const std::filesystem::path& path, std::string_view text);
 

@@ -40,7 +40,7 @@ std::string describe_found(const Json& json) {
   return {};
 }
 
-bool is_plain_list(const Json& json) {
+bool is_scalar_list(const Json& json) {
   return json.is_array() && std::none_of(json.begin(), json.end(),
                                          [](const Json& each) { return each.is_structured(); });
 }
@@ -69,7 +69,7 @@ void write_readable(const Json& json, std::size_t indent, std::string& text) {
     return;
   }
   const std::string inner(indent + 1, ' ');
-  if (is_plain_list(json)) return write_filled(json, inner, text);
+  if (is_scalar_list(json)) return write_filled(json, inner, text);
   text += json.is_object() ? "{\n" : "[\n";
   for (auto each = json.begin(); each != json.end(); ++each) {
     text += each == json.begin() ? inner : ",\n" + inner;
@@ -89,9 +89,9 @@ std::string JsonPath::text() const {
 }
 
 void refuse(const JsonSource& source, const JsonPath& path, const std::string& detail) {
-  const std::string place = path.text();
+  const std::string where = path.text();
   throw ConfigError(source.operation, std::string(source.file) + ": " +
-                                          (place.empty() ? "the document" : place) + ": " + detail);
+                                          (where.empty() ? "the document" : where) + ": " + detail);
 }
 
 void refuse_value(const JsonSource& source, const JsonPath& path, std::string_view wanted,
@@ -104,7 +104,7 @@ void refuse_word(const JsonSource& source, const JsonPath& path, const std::stri
   refuse(source, path, "unknown word \"" + word + "\"; " + suggestion(word, words));
 }
 
-void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+void check_index(int number, std::size_t count, const char* what, const JsonPath& path,
                  const JsonSource& source) {
   if (number >= 0 && static_cast<std::size_t>(number) < count) return;
   refuse(source, path,
@@ -112,10 +112,10 @@ void check_place(int number, std::size_t count, const char* what, const JsonPath
              std::to_string(count));
 }
 
-void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
-                  const JsonPath& path, const JsonSource& source) {
+void check_indices(const std::vector<int>& numbers, std::size_t count, const char* what,
+                   const JsonPath& path, const JsonSource& source) {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    check_place(numbers[i], count, what, JsonPath(path, i), source);
+    check_index(numbers[i], count, what, JsonPath(path, i), source);
   }
 }
 
@@ -162,20 +162,20 @@ Json parse_document(std::string_view text, const JsonSource& source, std::string
   const JsonPath root;
   if (!json.is_object()) refuse_value(source, root, "an object", json);
   const auto found = json.find("schema");
-  const JsonPath place(root, "schema");
+  const JsonPath schema_path(root, "schema");
   const std::string wanted = "\"" + std::string(schema) + "\"";
-  if (found == json.end()) refuse(source, place, "missing; " + wanted + " wanted");
+  if (found == json.end()) refuse(source, schema_path, "missing; " + wanted + " wanted");
   if (found->is_string() && found->get<std::string>() == schema) return json;
   if (found->is_string() && found->get<std::string>() == old.schema) {
     rename_all(json, old);
     return json;
   }
   if (found->is_string() && family(found->get<std::string>()) == family(schema)) {
-    refuse(source, place,
+    refuse(source, schema_path,
            wanted + " wanted, found " + flat(*found) +
-               ": another version of Spillway wrote it; make it again with this one");
+               ": another version of Spillway wrote it; create it with this version");
   }
-  refuse_value(source, place, wanted, *found);
+  refuse_value(source, schema_path, wanted, *found);
 }
 
 std::string readable(const Json& json) {

@@ -67,13 +67,13 @@ class JsonPath {
 /// Numbers that point to something must point to one of the `count` things, called `what`, that the
 /// chunk has.
 /// Errors: ConfigError as refuse().
-void check_place(int number, std::size_t count, const char* what, const JsonPath& path,
+void check_index(int number, std::size_t count, const char* what, const JsonPath& path,
                  const JsonSource& source);
-void check_places(const std::vector<int>& numbers, std::size_t count, const char* what,
-                  const JsonPath& path, const JsonSource& source);
+void check_indices(const std::vector<int>& numbers, std::size_t count, const char* what,
+                   const JsonPath& path, const JsonSource& source);
 
 /// How documents of the schema before this one are read: fields and words that have other names
-/// now, wherever they stand.
+/// now, anywhere in the document.
 struct OldSchema {
   std::string_view schema;
   std::vector<std::pair<std::string_view, std::string_view>>
@@ -139,7 +139,7 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
                 std::string& value);
 
-/// Reads the fields of one value. Fields that nobody asked for are errors, and so are missing ones.
+/// Reads the fields of one value. Unknown fields are errors, and so are missing ones.
 class JsonReader {
  public:
   JsonReader(const Json& json, const JsonPath& path, const JsonSource& source);
@@ -205,15 +205,20 @@ class JsonReader {
   std::optional<std::string> missing_;
 };
 
-/// A document of `schema` as a value.
+/// The value of a document that parse_document() gave.
 template <typename T>
-[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
-                              std::string_view schema, const OldSchema& old) {
-  Json json = parse_document(text, source, schema, old);
+[[nodiscard]] T read_parsed(Json json, const JsonSource& source) {
   json.erase("schema");
   T value;
   JsonReader::read(json, JsonPath(), source, value);
   return value;
+}
+
+/// A document of `schema` as a value.
+template <typename T>
+[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
+                              std::string_view schema, const OldSchema& old) {
+  return read_parsed<T>(parse_document(text, source, schema, old), source);
 }
 
 template <typename T>

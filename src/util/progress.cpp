@@ -9,7 +9,7 @@ namespace spillway::app {
 namespace {
 
 constexpr int kCells = 30;
-constexpr int kLines = 5;  // Plain ones, besides the first.
+constexpr int kLines = 5;  // Without a terminal, besides the first.
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-/// How far a long job is: a bar that is drawn over itself on a terminal, else some plain lines.
+/// How far a long job is: a bar that is redrawn on a terminal, else a few lines.
 #pragma once
 
 #include <ostream>

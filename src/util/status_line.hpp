@@ -1,5 +1,5 @@
-/// What a long job is doing now: one line that is drawn over itself on a terminal, else plain lines
-/// for each new text.
+/// What a long job is doing now: one line that is redrawn on a terminal, else a line for
+/// each new text.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ namespace spillway {
 /// column are left out where the table was not parsed but made.
 class TomlReader {
  public:
-  /// `title`: how people know the table: "[limits]"; empty for the file itself.
+  /// `title`: the name of the table in error texts: "[limits]"; empty for the file itself.
   TomlReader(const toml::table& table, std::string file, std::string title,
              std::string operation = "rules")
       : table_(table),
@@ -58,7 +58,7 @@ class TomlReader {
   /// The tables of [[key]].
   [[nodiscard]] std::vector<TomlReader> tables(std::string_view key);
 
-  /// `old` is what `key` was called before, and is read in its place with a warning. Call it before
+  /// `old` is the previous name of `key`, and is read instead of it with a warning. Call it before
   /// `key` is asked for.
   void accept_old_name(std::string_view key, std::string_view old);
 
@@ -69,11 +69,11 @@ class TomlReader {
   /// Refuses keys that were not asked for.
   void finish() const;
 
-  /// Where the table, or the value of a key, stands.
-  [[nodiscard]] SourceLocation place() const;
-  [[nodiscard]] SourceLocation place(std::string_view key) const;
+  /// The location of the table, or of the value of a key.
+  [[nodiscard]] SourceLocation location() const;
+  [[nodiscard]] SourceLocation location(std::string_view key) const;
 
-  /// "<place of key>: <key> <detail>".
+  /// "<location of key>: <key> <detail>".
   [[noreturn]] void refuse(std::string_view key, const std::string& detail) const;
   /// "<key>: <wanted> wanted, found <value>".
   [[noreturn]] void refuse_type(std::string_view key, std::string_view wanted) const;
@@ -84,7 +84,7 @@ class TomlReader {
   [[nodiscard]] std::string check_word(std::string_view key, const toml::node& node,
                                        const std::vector<std::string>& words) const;
   [[nodiscard]] const toml::node* find(std::string_view key) const;
-  [[nodiscard]] SourceLocation place_of(const toml::source_region& region) const;
+  [[nodiscard]] SourceLocation location_of(const toml::source_region& region) const;
 
   const toml::table& table_;
   std::string file_;

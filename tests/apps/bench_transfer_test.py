@@ -44,7 +44,7 @@ class BenchTransfer(unittest.TestCase):
         wanted = [f"throughput.{mode}.{size}" for size in (65536, 1048576) for mode in MODES]
         wanted += ["host_cost.step_small", "host_cost.step_large", "host_cost.alone_small", "slab_cost.pair"]
         wanted += ["footprint.same_length", "footprint.mixed_length"]
-        wanted += ["backing.seconds_per_gib", "backing.caller_share"]
+        wanted += ["pinning.seconds_per_gib", "pinning.caller_share"]
         self.assertEqual([figure["id"] for figure in self.report["figures"]], wanted)
 
     def test_gives_median_and_spread_of_each_figure(self):
@@ -55,11 +55,11 @@ class BenchTransfer(unittest.TestCase):
                 self.assertGreaterEqual(values["samples"], 1)
             if figure["id"].startswith("throughput."):
                 self.assertEqual(figure["samples"], 2)
-                self.assertEqual(list(figure["beside"]), ["plain", "engine"])
+                self.assertEqual(list(figure["beside"]), ["bare copies", "engine"])
 
     def test_judges_nothing_that_is_meant_for_a_gpu(self):
         for figure in self.report["figures"]:
-            if figure["id"].startswith(("throughput", "host_cost", "backing")) and "wanted" in figure:
+            if figure["id"].startswith(("throughput", "host_cost", "pinning")) and "wanted" in figure:
                 self.assertEqual(figure["wanted"]["verdict"], "not judged")
 
     def test_wastes_next_to_nothing_of_the_slab_on_transformer_layers(self):
@@ -92,7 +92,7 @@ class WrongCommandLine(unittest.TestCase):
     def test_an_unknown_measurement_gives_those_there_are(self):
         result = run("bench_transfer", "--only", "everything")
         self.assertEqual(result.returncode, 2)
-        self.assertTrue(re.search("throughput.*backing", result.stderr), result.stderr)
+        self.assertTrue(re.search("throughput.*pinning", result.stderr), result.stderr)
 
     def test_a_result_that_cannot_be_written_is_an_error_with_the_path(self):
         result = run("bench_transfer", "--quick", "--device", "host", "--only", "footprint", "--out", "/proc/x/y.json")

@@ -39,11 +39,11 @@ class ShardedRanks(RanksTest):
                 if name == "whole":
                     continue
                 shard = report["shard"]
-                self.assertEqual((shard["ranks"], shard["refused"]), (2, []))
+                self.assertEqual((shard["ranks"], shard["mismatched"]), (2, []))
                 # Layers of three micro-batches: the second stage's first input comes from the first stage.
                 self.assertGreaterEqual(shard["buffers"], 3)
                 self.assertEqual(shard["gathers"], shard["buffers"])
-                self.assertEqual(shard["held"] * 2, shard["bytes"])
+                self.assertEqual(shard["part_bytes"] * 2, shard["bytes"])
             if name != "whole":
                 self.assertGreater(figures["ranks"][0]["sharded"], 0)
         self.assertLess(peaks["kept"], peaks["whole"])
@@ -57,7 +57,7 @@ class ShardedRanks(RanksTest):
         for report in self.reports(out, 4):
             self.assertGreater(report["shard"]["buffers"], 0)
             # A rank's own heads and columns are its own.
-            self.assertIn("it is not equal on all ranks of the shard group", "\n".join(report["shard"]["refused"]))
+            self.assertIn("it is not equal on all ranks of the shard group", "\n".join(report["shard"]["mismatched"]))
         text = (out / "rank-0" / "report.txt").read_text(encoding="utf-8")
         self.assertIn("offload, sharded", text)
         self.assertRegex(text, r"gathered +\d+ buffers, \d+ of them late")

@@ -30,10 +30,10 @@ class LayersTest(unittest.TestCase):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
-    def assert_one_finding(self, place: str, *reasons: str) -> None:
+    def assert_one_finding(self, location: str, *reasons: str) -> None:
         findings = check_layers.check_tree(self.root)
         self.assertEqual(len(findings), 1, findings)
-        self.assertTrue(findings[0].startswith(place + ": "), findings[0])
+        self.assertTrue(findings[0].startswith(location + ": "), findings[0])
         for reason in reasons:
             self.assertIn(reason, findings[0])
 

@@ -1,4 +1,4 @@
-"""Tests of bench/layers/compare_traces.py, on traces made up so that every number can be told beforehand."""
+"""Tests of bench/layers/compare_traces.py, on synthetic traces with known results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CompareTracesTest(unittest.TestCase):
         graph = self.read(self.without).work[-1]
         self.assertEqual((graph.name, graph.part, graph.operator), ("graph", "backward", "(none)"))
 
-    def test_gaps_are_told_apart_by_whether_the_host_was_late(self) -> None:
+    def test_gaps_are_distinguished_by_whether_the_host_was_late(self) -> None:
         found = compare_traces.gaps(self.read(self.with_))
         self.assertEqual([(gap.time, gap.late) for gap in found], [(10, False), (740, True), (100, True)])
 
@@ -149,7 +149,7 @@ class CompareTracesTest(unittest.TestCase):
             self.assertTrue(short.startswith("vectorized_elementwise_kern"), short)
             self.assertTrue(short.endswith(kept), short)
 
-    def test_the_program_prints_all_tables_of_plain_and_packed_files(self) -> None:
+    def test_the_program_prints_all_tables_of_text_and_packed_files(self) -> None:
         self.without.save(self.folder / "without.json.gz")
         self.with_.save(self.folder / "with.json")
         printed = io.StringIO()

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
+#include <xxhash.h>
 
 #ifdef SPILLWAY_HAS_HIGHS
 #include <interfaces/highs_c_api.h>
@@ -64,6 +65,11 @@ TEST(Libraries, NlohmannJsonParsesAndWrites) {
       dotted(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH),
       StartsWith(pinned_by_debian("nlohmann-json3-dev")));
   EXPECT_EQ(nlohmann::json::parse(R"({ "bytes": [1, 2] })").dump(), R"({"bytes":[1,2]})");
+}
+
+TEST(Libraries, XxHashIsThePinnedOne) {
+  EXPECT_THAT(dotted(XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE),
+              StartsWith(pinned_by_debian("libxxhash-dev")));
 }
 
 TEST(Libraries, GoogleTestIsThePinnedOne) {

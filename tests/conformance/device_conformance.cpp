@@ -83,7 +83,7 @@ TEST_P(DeviceConformance, AWaitHoldsBackWhatIsQueuedAfterIt) {
   first->synchronize();
 }
 
-TEST_P(DeviceConformance, AWaitMeansTheRecordThatWasThereWhenItWasQueued) {
+TEST_P(DeviceConformance, AWaitIsForTheRecordingThatWasCurrentWhenItWasQueued) {
   const auto first = device().make_stream("first");
   const auto second = device().make_stream("second");
   const auto event = device().make_event(Timing::kOff);
@@ -92,7 +92,7 @@ TEST_P(DeviceConformance, AWaitMeansTheRecordThatWasThereWhenItWasQueued) {
   second->wait(*event);
   gate.close(*first);
   first->record(*event);
-  second->synchronize();  // Would not come back if the wait had moved with the event.
+  second->synchronize();  // Would not return if the wait had moved with the event.
   EXPECT_FALSE(event->query());
   gate.open();
   event->synchronize();

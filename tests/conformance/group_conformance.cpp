@@ -208,7 +208,7 @@ TEST_P(GroupConformance, DroppedSendsArrive) {
   const int before = (all_.rank() + all_.size() - 1) % all_.size();
   constexpr int kCount = 6;
   for (int i = 0; i < kCount; ++i) {
-    // Neither the Pending nor the tensor is held by anyone here.
+    // Neither the Pending nor the tensor is referenced here.
     (void)all_.send(at::full({200000}, 10 * all_.rank() + i, at::kFloat), next, 5);
   }
   for (int i = 0; i < kCount; ++i) {
@@ -227,12 +227,12 @@ TEST_P(GroupConformance, ManyCollectivesMayBeUnderWay) {
     pending.push_back(all_.all_reduce_async(tensors.back()));
   }
   for (int i = 11; i >= 0; --i) {
-    const auto place = static_cast<std::size_t>(i);
-    pending[place].wait();
-    pending[place].wait();  // Nothing more happens.
-    EXPECT_TRUE(pending[place].done());
+    const auto index = static_cast<std::size_t>(i);
+    pending[index].wait();
+    pending[index].wait();  // Nothing more happens.
+    EXPECT_TRUE(pending[index].done());
     const int expected = all_.size() * (all_.size() - 1) / 2 + i * all_.size();
-    EXPECT_TRUE(same_bits(tensors[place], at::full_like(tensors[place], expected)));
+    EXPECT_TRUE(same_bits(tensors[index], at::full_like(tensors[index], expected)));
   }
 }
 
@@ -256,7 +256,7 @@ TEST_P(GroupConformance, TwoGroupsWorkFromTwoThreads) {
 
 TEST_P(GroupConformance, SendsBesideCollectives) {
   if (all_.size() == 1) GTEST_SKIP() << "skipped: one rank";
-  // As pipelines do it: a thread of its own sends while this one sums.
+  // As in pipelines: another thread sends while this one sums.
   const int next = (all_.rank() + 1) % all_.size();
   const int before = (all_.rank() + all_.size() - 1) % all_.size();
   std::atomic<int> wrong = 0;

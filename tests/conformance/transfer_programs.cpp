@@ -27,7 +27,7 @@ struct Value {
   Bytes size;
   std::byte front{};
   std::byte back{};
-  int slot = -1;  // Where it stands on the device, or -1.
+  int slot = -1;  // Its slot on the device, or -1.
   Ticket ticket;
   int reload_slot = -1;
   int reload_stream = -1;
@@ -153,7 +153,7 @@ void ProgramWorld::Worker::offload() {
       value->ticket = std::move(*ticket);
     }
   } catch (const DeviceError&) {
-    // Refused: the value stands where it stood, and its slot may be overwritten any time.
+    // Refused: the value keeps its slot, and the new slot may be overwritten any time.
   }
 }
 
@@ -163,7 +163,7 @@ void ProgramWorld::Worker::release() {
   // Mostly the stream that owns the memory; another one takes the memory over.
   const int before = owner[static_cast<std::size_t>(value->slot)];
   const int on = pick(4) == 0 ? any_stream() : before;
-  // What the former owner still reads is no business of the engine's.
+  // What the former owner still reads does not concern the engine.
   order(before, on);
   try {
     engine->release(value->ticket, stream(on));
@@ -202,7 +202,7 @@ void ProgramWorld::Worker::ready() {
     give_up_reload(*value);
     return;
   }
-  if (pick(4) == 0) return;  // Made ready, perhaps elsewhere, and never read.
+  if (pick(4) == 0) return;  // ready() was called, perhaps elsewhere, and the data is never read.
   check(value->reload_slot, on, *value);
   // If the slot was read on a stream that does not own it, its owner waits, as any caller must.
   order(on, value->reload_stream);

@@ -1,5 +1,6 @@
 /// Random programs of offload, release, reload, ready and cancel over several streams, on a device
-/// that behaves as badly as it may, with every byte checked. A program is a function of its seed.
+/// with every delay and order that the contract permits, with every byte checked. A program is a
+/// function of its seed.
 ///
 /// What makes a race visible: a part of device memory is overwritten, on the stream that owns it,
 /// in the very moment the engine's contract says that it may be.
@@ -34,7 +35,7 @@ class ProgramWorld {
   /// the end is an answer too, and then nothing more is checked. Returns whether there was one.
   bool run(int worker, std::uint64_t seed, bool may_fail = false);
 
-  /// Nothing is held any more, in the tier and in the slab. Call when no program runs.
+  /// Checks that tier and slab have no leases. Call when no program runs.
   void expect_empty();
 
   [[nodiscard]] TransferEngine& engine() { return engine_; }

@@ -5,7 +5,7 @@
 namespace spillway {
 namespace {
 
-TEST(Columns, StandTwoSpacesApartAndEndWithoutSpaces) {
+TEST(Columns, AreTwoSpacesApartAndEndWithoutSpaces) {
   EXPECT_EQ(in_columns({{"action", "bytes", "why"}, {"keep", "7", ""}}, {1}, 2),
             "  action  bytes  why\n"
             "  keep        7\n");

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-TEST(EventPool, GivesAnEventOutAgainOnceNobodyRefersToIt) {
+TEST(EventPool, ReusesAnEventWithoutReferences) {
   HostDevice device;
   EventPool pool(device, Timing::kOff);
   EventRef first = pool.take();

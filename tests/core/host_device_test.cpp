@@ -61,7 +61,7 @@ TEST(HostDevice, ThrowsAnUnknownErrorByTheOperationsName) {
   device.synchronize();
 }
 
-TEST(HostDevice, TellsWhenAnEventHappenedOnItsClock) {
+TEST(HostDevice, SaysWhenAnEventHappenedOnItsClock) {
   HostDevice device;
   const SteadyClock clock;
   const auto stream = device.make_stream("s");
@@ -108,7 +108,7 @@ TEST(Stream, QueuesNoWaitThatIsAlreadyImplied) {
   device.synchronize();
 }
 
-TEST(FaultyDevice, HoldsWorkBackUntilSomebodyWaitsForIt) {
+TEST(FaultyDevice, DelaysWorkUntilItIsWaitedFor) {
   HostDevice host;
   FaultyDevice device(host, {.seed = 1, .hold_back = 1.0, .pause = 0});
   const auto stream = device.make_stream("s");
@@ -120,7 +120,7 @@ TEST(FaultyDevice, HoldsWorkBackUntilSomebodyWaitsForIt) {
   EXPECT_TRUE(ran);
 }
 
-TEST(FaultyDevice, FailsTheCopiesItIsToldToFail) {
+TEST(FaultyDevice, FailsTheCopiesThatTheTestChooses) {
   HostDevice host;
   FaultyDevice device(host, {.seed = 1, .fault = [](std::uint64_t copy) {
                                return copy == 1   ? testing::Fault::kRefuse

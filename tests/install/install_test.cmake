@@ -42,8 +42,8 @@ file(REMOVE_RECURSE "${WORK_DIR}")
 run_successfully("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
 
 # The parts that need neither torch nor CUDA ask no Python.
-configure(plain /nonexistent/python "core,memory,transfer,plan")
-build_and_run(plain)
+configure(torchless /nonexistent/python "core,memory,transfer,plan")
+build_and_run(torchless)
 
 # A part that is not there is an error that says which there are.
 configure(unknown "" "core,nonsense")

@@ -26,7 +26,7 @@ using testing::error_text;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// Whether every page is there, touched by somebody.
+/// Whether every page is resident.
 bool in_memory(const std::byte* data, Bytes size) {
   std::vector<unsigned char> pages(size.count() / 4096);
   if (::mincore(const_cast<std::byte*>(data), size.count(), pages.data()) != 0) return false;
@@ -156,7 +156,7 @@ TEST_F(SlabTest, PiecesEndWhereChunksMeet) {
                         {0, 1_MiB}, {1 << 20, 2_MiB}, {3 << 20, 1_MiB}}));
 }
 
-TEST_F(SlabTest, BacksAndRegistersOnlyWhatIsUsedAndAskedFor) {
+TEST_F(SlabTest, PinsOnlyWhatIsUsedAndRequested) {
   testing::CountingDevice device(device_);
   Slab slab(device, {.capacity = 64_MiB, .chunk = 4_MiB});
   slab.wait_until_prepared();
@@ -211,11 +211,11 @@ TEST_F(SlabTest, MoreThanTheMachineHasIsRefused) {
                 to_string(total_host_memory()) + " is all there is; lower the host limit");
 }
 
-TEST_F(SlabTest, AMachineThatCannotLockMemorySaysSoAndWhatWasLockedStaysUsable) {
+TEST_F(SlabTest, AMachineThatCannotPinMemorySaysSoAndWhatWasPinnedStaysUsable) {
   testing::FaultyDevice device(device_, {.failing_registration = 2});
   Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
   const std::string text = error_text<OutOfMemory>([&] { slab.wait_until_prepared(); });
-  EXPECT_THAT(text, StartsWith("[slab] cannot lock 2.0 MiB of host memory after the first 4.0 MiB: "
+  EXPECT_THAT(text, StartsWith("[slab] cannot pin 2.0 MiB of host memory after the first 4.0 MiB: "
                                "[register] the pages cannot be locked, as the test wants it; "));
   EXPECT_THAT(text, HasSubstr("lower the host limit"));
   EXPECT_EQ(slab.usage().capacity, 4_MiB);
@@ -227,7 +227,7 @@ TEST_F(SlabTest, AMachineThatCannotLockMemorySaysSoAndWhatWasLockedStaysUsable) 
   EXPECT_EQ(slab.problem(), text);
 }
 
-TEST_F(SlabTest, APartThatCannotBeLockedIsGivenBackWithWhatWasTouchedBehindIt) {
+TEST_F(SlabTest, APartThatCannotBePinnedIsReturnedWithWhatWasTouchedBehindIt) {
   testing::FaultyDevice device(device_, {.failing_registration = 1});
   Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
   (void)error_text<OutOfMemory>([&] { slab.wait_until_prepared(); });
@@ -277,7 +277,7 @@ TEST_F(SlabTest, TouchesAChunkWhileTheOneBeforeItIsRegistered) {
   EXPECT_EQ(slab.problem(), "");
 }
 
-TEST_F(SlabTest, AWaitingAllocationThatCannotBeBackedIsNoRoom) {
+TEST_F(SlabTest, AWaitingAllocationThatCannotBePinnedIsNoRoom) {
   testing::FaultyDevice device(device_, {.failing_registration = 0});
   Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});
   EXPECT_FALSE(slab.allocate(1_MiB));

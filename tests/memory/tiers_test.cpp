@@ -134,7 +134,7 @@ TEST(CountingTier, CountsWhatIsHeldAndWhatFailed) {
   EXPECT_EQ(counts.allocations, 2U);
 }
 
-TEST(TracingTier, TellsEveryCallInOrder) {
+TEST(TracingTier, RecordsEveryCallInOrder) {
   HostDevice device;
   OwnedHostTier host(device, 2_MiB);
   std::vector<TierEvent> events;

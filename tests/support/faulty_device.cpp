@@ -228,7 +228,8 @@ void FaultyDevice::hand_on_locked(bool all) {
     ready.clear();
     std::copy_if(queues_.begin(), queues_.end(), std::back_inserter(ready),
                  [](const FaultyQueue* queue) { return queue->can_go_on(); });
-    // Calls come in an order in which every wait follows its record, so something can always go on.
+    // Calls come in an order in which every wait follows its recording, so something can always
+    // run.
     if (ready.empty()) return;
     ready[random_() % ready.size()]->hand_on_one();
   }

@@ -1,6 +1,6 @@
 /// A device that behaves as badly as its contract allows, by a seed: it holds queued work back and
 /// hands it to the inner device in another order than it came in (each stream stays in order and
-/// every wait is kept), puts pauses between operations, and fails the copies it is told to fail.
+/// every wait is kept), puts pauses between operations, and fails the chosen copies.
 #pragma once
 
 #include <cstdint>

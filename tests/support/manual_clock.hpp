@@ -1,4 +1,4 @@
-/// A clock that stands still until it is told.
+/// A clock that advances only when a test sets it.
 #pragma once
 
 #include <atomic>

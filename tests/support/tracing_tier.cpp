@@ -7,8 +7,8 @@ namespace spillway::testing {
 TracingTier::TracingTier(Tier& inner, Observer observer)
     : inner_(&inner), observer_(std::move(observer)) {}
 
-// The inner call is made under the lock too: otherwise two threads could be told in another order
-// than the tier saw them, and a block could seem to be handed out twice.
+// The inner call is made under the lock too: otherwise two threads could be recorded in another
+// order than the tier saw them, and a block could seem to be handed out twice.
 std::optional<Block> TracingTier::take(Bytes size) {
   const std::lock_guard lock(mutex_);
   std::optional<Block> block = inner_->take(size);

@@ -50,7 +50,7 @@ TEST(EngineFaults, ARefusedOffloadLeavesNothingBehind) {
                           [](std::byte each) { return each == std::byte{2}; }));
 }
 
-TEST(EngineFaults, AGroupThatIsRefusedIsToldToEachOfItsTickets) {
+TEST(EngineFaults, ARefusedGroupIsReportedToEachOfItsTickets) {
   HostDevice host;
   testing::FaultyDevice device(host, {.fault = [](std::uint64_t copy) {
                                  return copy == 1 ? testing::Fault::kRefuse : testing::Fault::kNone;

@@ -32,7 +32,7 @@ using testing::error_text;
 using testing::Gate;
 using testing::kSize;
 
-TEST_F(EngineTest, BringsABufferBackAsItWas) {
+TEST_F(EngineTest, ReloadsABufferUnchanged) {
   const DeviceBuffer source = filled(7);
   Ticket ticket = *engine_.offload(source.span(), *compute_);
   EXPECT_EQ(ticket.size(), kSize);
@@ -206,7 +206,7 @@ TEST_F(EngineTest, OnceWarmItNeverSynchronisesPollsOrMakesAnything) {
   compute_->synchronize();
 }
 
-TEST_F(EngineTest, SmallCopiesTravelTogether) {
+TEST_F(EngineTest, SmallCopiesAreGrouped) {
   const testing::DeviceCalls& calls = device_.calls();
   const DeviceBuffer buffer = filled(1, 64_KiB);
   std::vector<Ticket> tickets;
@@ -296,7 +296,7 @@ TEST_F(EngineTest, WhatItDoesDependsOnlyOnTheCalls) {
   compute_->synchronize();
 }
 
-TEST_F(EngineTest, TellsWhatIsWrongWithACall) {
+TEST_F(EngineTest, SaysWhatIsWrongWithACall) {
   EXPECT_EQ(error_text<InvalidArgument>([&] { (void)engine_.offload({}, *compute_); }),
             "[offload] the source has 0 bytes; keep it instead");
   const DeviceBuffer source = filled(1);

@@ -47,7 +47,7 @@ TEST_F(EngineTest, TimesCopiesOnlyBetweenStartAndStop) {
   device_.synchronize();  // The last copies still use both buffers.
 }
 
-TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAnew) {
+TEST_F(EngineTest, ForgetsUndrainedRecordsWhenTimingStartsAgain) {
   const DeviceBuffer source = filled(1);
   const EventRef epoch = device_.make_event(Timing::kOn);
   compute_->record(*epoch);
@@ -84,7 +84,7 @@ TEST_F(TimedEngineTest, RecordsWhenEachCopyWasQueuedStartedAndDone) {
   EXPECT_TRUE(engine_.drain_records().empty());
 }
 
-TEST(TimedEngine, TellsHowLongAStreamStoodStill) {
+TEST(TimedEngine, MeasuresHowLongAStreamWaited) {
   const auto clock = std::make_shared<testing::ManualClock>();
   HostDevice device(clock);
   Slab slab(device, {.capacity = 2_MiB});

@@ -30,7 +30,7 @@ TEST(OffloadWindow, OfZeroBytesReleasesEverythingAtOnce) {
   EXPECT_FALSE(window.pop_overdue());
 }
 
-TEST(OffloadWindow, GivesUpABufferThatBackwardWantsAsItIs) {
+TEST(OffloadWindow, ReturnsABufferThatBackwardNeedsBeforeItsRelease) {
   OffloadWindow<int> window(1_MiB);
   window.push(1, 1_KiB);
   window.push(2, 2_KiB);
@@ -59,7 +59,7 @@ TEST(OffloadWindow, HoldsItemsThatCanOnlyBeMoved) {
   EXPECT_EQ(**window.pop_overdue(), 7);
 }
 
-TEST(ReloadWindow, GivesWhatFitsTheRoomOfACallerWhoCountsHimself) {
+TEST(ReloadWindow, GivesWhatFitsTheRoomOfACallerThatCounts) {
   ReloadWindow<std::string> window(1_KiB);
   window.append("a", 4_KiB);
   window.append("b", 2_KiB);
@@ -104,7 +104,7 @@ TEST(ReloadWindow, LetsABufferLargerThanItselfThroughAlone) {
   EXPECT_EQ(window.next(), "small");
 }
 
-TEST(ReloadWindow, GoesOnAcrossPasses) {
+TEST(ReloadWindow, ContinuesAcrossPasses) {
   ReloadWindow<std::string> window(3_B);
   window.append("pass 1, buffer 2", 1_B);
   window.append("pass 1, buffer 1", 1_B);

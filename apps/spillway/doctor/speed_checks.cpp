@@ -54,10 +54,10 @@ LinkFindings measure_link(Device& device, const SpeedOptions& options) {
   const auto add = [&round](std::vector<double>& speeds, Nanoseconds time) {
     speeds.push_back(gigabytes_per_second(round.total(), time));
   };
-  (void)test.plain(round);  // Warm-up.
+  (void)test.bare(round);  // Warm-up.
   (void)test.engine(round);
   for (int i = 0; i < repeats; ++i) {
-    const LinkTimes plain = test.plain(round);
+    const LinkTimes plain = test.bare(round);
     const LinkTimes engine = test.engine(round);
     add(found.out.plain, plain.out);
     add(found.back.plain, plain.back);
@@ -146,7 +146,7 @@ void check_backing(Device& device, const SpeedOptions& options, Check& check) {
   const double caller_ms = static_cast<double>((clock.now() - begin).count()) / 1e6;
   slab.wait_until_prepared();
   const SlabUsage usage = slab.usage();
-  const double seconds = static_cast<double>(usage.backing_time.count()) / 1e9;
+  const double seconds = static_cast<double>(usage.pinning_time.count()) / 1e9;
   const double per_gib =
       seconds * static_cast<double>((1_GiB).count()) / static_cast<double>(usage.pinned.count());
   check.found = with_decimals(per_gib, 3) + " s per GiB in the background (" +

@@ -42,7 +42,7 @@ std::string seconds(std::chrono::milliseconds time) {
 std::string how_it_was_planned(const PlannedStep& planned) {
   return "planned in " + seconds(planned.time) + ", " + std::to_string(planned.rounds) +
          (planned.rounds == 1 ? " round" : " rounds") +
-         (planned.proven ? "" : "; not proven to be as near to the best plan as was asked for") +
+         (planned.within_gap ? "" : "; the requested gap was not reached within the time limit") +
          "\n";
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""InternEvo's pull request #391 as a run: the activations of the first layers on the host, alone and together with
-selective checkpointing, in one process (num_chunks = 1) and in an interleaved pipeline of two stages (num_chunks = 2)."""
+"""InternEvo's pull request #391: the activations of the first layers offloaded, alone and with selective checkpointing,
+in one process (num_chunks = 1) and in an interleaved pipeline of two stages (num_chunks = 2)."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import seeds  # noqa: E402
 
-# The four curves of the pull request, then what it can do besides.
+# The four curves of the pull request, then further combinations.
 CURVES = ["baseline", "selective", "selective + offload", "selective + 3 layers"]
 OTHERS = ["10 layers", "selective + offload + 3 layers"]
 RULES = {
@@ -27,7 +27,7 @@ def rows():
         return ["--baseline"] if name == "baseline" else ["--rules", str(HERE / "rules" / f"{RULES[name]}.toml")]
 
     one = [seeds.Row(name, words(name)) for name in CURVES + OTHERS]
-    # A chunk of the interleaved pipeline has 8 layers; 10 of them cannot be offloaded.
+    # A chunk of the interleaved pipeline has 8 layers, fewer than 10.
     two = [seeds.Row(f"2 chunks: {name}", [*words(name), *TWO_CHUNKS], ranks=2)
            for name in CURVES + OTHERS if name != "10 layers"]
     return one + two
@@ -48,7 +48,8 @@ def main():
     seeds.print_table(["run", "peak MiB", "kept MiB", "offloaded", "recomputed", "step ms", "ratio", "last loss"],
                       [line(result, results.get("2 chunks: baseline", base) if result.row.ranks > 1 else base)
                        for result in results.values()])
-    print("kept, offloaded and recomputed: of a micro-batch on rank 0; the ratio is to the baseline with as many chunks")
+    print("kept, offloaded, recomputed: MiB of saved tensors of one micro-batch on rank 0\n"
+          "ratio: step time to that of the baseline with as many chunks")
     seeds.write_curves(out / "loss.svg", "Training loss, InternEvo #391",
                        {name: results[name].losses for name in CURVES if name in results})
     return 0 if seeds.equal_bits(results) else 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Megatron-LM's pull request #1752 as a run: dp4 tp1 cp1 ep4 pp2 vpp2, layers with a dense MLP and layers with experts
-mixed, the activations of each module on the host, alone and all together."""
+"""Megatron-LM's pull request #1752: dp4 tp1 cp1 ep4 pp2 vpp2, dense and expert layers in turns, the activations of each
+module offloaded, alone and all together."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ sys.path.insert(0, str(HERE.parent))
 import seeds  # noqa: E402
 
 MODULES = ["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]
-# What Megatron calls a data-parallel size of 4 with experts spread over 4 ranks.
+# Megatron's data-parallel size of 4 with expert-parallel size of 4.
 LAYOUT = ["--set", "parallel.expert=4", "--set", "parallel.pipeline=2", "--set", "parallel.virtual=2"]
 RANKS = 8
 
@@ -20,7 +20,7 @@ def rules(out, name, modules, slowdown):
     names = ", ".join(f'"{module}"' for module in modules)
     path.write_text("[megatron]\nfine_grained_activation_offloading = true\n"
                     f"offload_modules = [{names}]\nmin_offloaded_bytes = 1\n"
-                    # What is offloaded is to be gone, as there: a step may wait for it a little.
+                    # A step may wait for offloads, so that their buffers are released before the peak.
                     f"[limits]\nslowdown = {slowdown}\n", encoding="utf-8")
     return ["--rules", str(path)]
 
@@ -42,7 +42,7 @@ def ranks_of_stages(result):
 
 
 def stage_share(result, base, ranks):
-    """R of all ranks of a stage together, step by step: rows that the experts of one rank do not get go to another's."""
+    """The peak reduction ratio of all ranks of a stage together, by step: tokens move between the experts of its ranks."""
     begin = max(result.ranks[rank]["warm_up"] for rank in ranks)
     falls = [sum(before - after for before, after in zip(step[: len(ranks)], step[len(ranks):]))
              for step in zip(*(run.ranks[rank]["with"]["peaks"][begin:] for run in (base, result) for rank in ranks))]
@@ -51,7 +51,7 @@ def stage_share(result, base, ranks):
 
 
 def lines(results, base, stage, ranks):
-    """A line for each row: by the rank of the stage on which R is worst, and R of the whole stage."""
+    """One line per row: the rank of the stage with the lowest peak reduction ratio, and the ratio of the whole stage."""
     made = []
     for result in results:
         def share(rank):
@@ -69,16 +69,19 @@ def lines(results, base, stage, ranks):
 def main():
     parser = seeds.parser(__doc__, steps=8)
     parser.add_argument("--slowdown", type=float, default=0.02, metavar="SHARE",
-                        help="by what share of a step it may wait for what leaves, so that it is gone sooner (default: 0.02)")
+                        help="share of a step that waits for offloads may add, so that buffers are released earlier "
+                             "(default: 0.02)")
     options = parser.parse_args()
     options.out = options.out or seeds.ROOT / "build/seeds/megatron"
     _, results = seeds.run_rows(options, "megatron", HERE / f"{options.size}.toml", seeds.chosen(rows(options.out, options.slowdown), options))
     base = results["baseline"]
     offloaded = [result for result in results.values() if result is not base]
     stages = ranks_of_stages(offloaded[0]) if offloaded else {}
-    seeds.print_table(["offloaded", "stage", "base MiB", "peak MiB", "less", "theoretical", "R", "stage's R", "step ms", "ratio"],
+    columns = ["offloaded", "stage", "base MiB", "peak MiB", "reduction", "theoretical", "R", "stage's R", "step ms", "ratio"]
+    seeds.print_table(columns,
                       [line for stage, ranks in sorted(stages.items()) for line in lines(offloaded, base, stage, ranks)])
-    print("peaks of a step, of the rank with the worst R in each stage; stage's R: of all its ranks, the mean of the steps\n"
+    print("peaks of a step, of the rank with the lowest peak reduction ratio (R) in each stage; R: reduction / theoretical;\n"
+          "stage's R: of all its ranks, the mean over steps; ratio: step time to the baseline's\n"
           f"the baseline's step takes {base.step_ms():.1f} ms")
     return 0 if seeds.equal_bits(results) else 1
 

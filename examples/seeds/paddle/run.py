@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Paddle's pull request #34607 as a run: GPT with MP=4, PP=2 and micro-batches of 2 sequences; layers recomputed, what
-enters them on the host, or in parts on the tensor-parallel ranks, or both; and a budget of the third row's memory, planned."""
+"""Paddle's pull request #34607: GPT with MP=4, PP=2 and micro-batches of 2 sequences; layers recomputed, their inputs
+offloaded, sharded over the tensor-parallel ranks, or both; and a plan for a budget of the third row's peak."""
 
 import sys
 from pathlib import Path
@@ -54,7 +54,7 @@ def main():
         results[BUDGET] = seeds.run_row(options, config, rows[-1], out)
     seeds.print_table(["run", "peak MiB", "tokens/s", "share of recompute's", "Paddle MB", "Paddle tokens/s", "share"],
                       [line(result, results) for result in results.values()])
-    print("ours: the highest peak of a step among the ranks, without weights, gradients and optimizer; theirs: a whole card")
+    print("peak MiB: the highest step peak of all ranks, without weights, gradients and optimizer state; Paddle MB: a whole card")
     return 0 if seeds.equal_bits(results) else 1
 
 

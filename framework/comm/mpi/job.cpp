@@ -4,7 +4,6 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <numeric>
 
 #include "comm/mpi/backend.hpp"
@@ -12,6 +11,7 @@
 #include "comm/partition.hpp"
 #include "comm/process_end.hpp"
 #include "spillway/groups/error.hpp"
+#include "util/digest.hpp"
 
 namespace spillway::mpi {
 namespace {
@@ -23,13 +23,14 @@ struct Request {
 };
 
 Request request_for(const std::string& name, const std::vector<std::vector<int>>& partition) {
-  std::string text = name;
+  Digest digest;
+  digest.add_field(name);
   for (const auto& list : partition) {
-    text += '|';
-    for (const int rank : list) text += std::to_string(rank) + ' ';
+    digest.add(list.size());
+    for (const int rank : list) digest.add(static_cast<std::uint64_t>(rank));
   }
   Request request;
-  request.digest = std::hash<std::string>()(text);
+  request.digest = digest.value();
   name.copy(request.name.data(), request.name.size() - 1);
   return request;
 }

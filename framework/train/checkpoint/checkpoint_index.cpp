@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json to_json(const TrainingState& state) {
-  Json json = {{"step", state.step}, {"losses", hash_text(state.losses)}};
+  Json json = {{"step", state.step}, {"losses", digest_text(state.losses)}};
   if (state.loss_scale) {
     json["loss_scale"] = {{"scale", state.loss_scale->scale},
                           {"growth_tracker", state.loss_scale->growth_tracker}};
@@ -23,7 +23,7 @@ Json to_json(const TrainingState& state) {
 TrainingState state_from(const Json& json) {
   TrainingState state;
   state.step = json.at("step").get<std::int64_t>();
-  state.losses = parse_hash(json.at("losses").get<std::string>()).value();
+  state.losses = parse_digest(json.at("losses").get<std::string>()).value();
   state.config = json.at("config").get<std::string>();
   if (json.contains("loss_scale")) {
     const Json& scale = json.at("loss_scale");
@@ -34,9 +34,9 @@ TrainingState state_from(const Json& json) {
 }
 
 std::string hash_of(const Json& json) {
-  Hash64 hash;
+  Digest hash;
   hash.add(json.dump());
-  return hash_text(hash.value());
+  return digest_text(hash.value());
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void write_index(const std::filesystem::path& path, const CheckpointIndex& index
   json["files"] = Json::object();
   for (const auto& [name, file] : index.files) {
     json["files"][name] = {{"bytes", file.stamp.bytes},
-                           {"xxh64", hash_text(file.stamp.hash)},
+                           {"xxh64", digest_text(file.stamp.hash)},
                            {"tensors", file.tensors}};
   }
   json["xxh64"] = hash_of(json);
@@ -74,7 +74,7 @@ CheckpointIndex read_index(const std::filesystem::path& path) {
   try {
     index.state = state_from(json.at("state"));
     for (const auto& [name, value] : json.at("files").items()) {
-      const auto stamp = parse_hash(value.at("xxh64").get<std::string>()).value();
+      const auto stamp = parse_digest(value.at("xxh64").get<std::string>()).value();
       index.files[name] = {{value.at("bytes").get<std::uint64_t>(), stamp},
                            value.at("tensors").get<std::vector<std::string>>()};
     }

@@ -11,7 +11,7 @@ namespace spillway::app {
 std::uint64_t combined_digest(std::vector<NamedDigest> parameters) {
   std::sort(parameters.begin(), parameters.end(),
             [](const NamedDigest& a, const NamedDigest& b) { return a.name < b.name; });
-  Hash64 hash;
+  Digest hash;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (i > 0 && parameters[i].name == parameters[i - 1].name) {
       if (parameters[i].digest == parameters[i - 1].digest) continue;
@@ -24,7 +24,7 @@ std::uint64_t combined_digest(std::vector<NamedDigest> parameters) {
 }
 
 void LossDigest::add(std::int64_t step, double loss) noexcept {
-  Hash64 hash;
+  Digest hash;
   hash.add(value_);
   hash.add(static_cast<std::uint64_t>(step));
   hash.add(std::bit_cast<std::uint64_t>(loss));
@@ -32,7 +32,7 @@ void LossDigest::add(std::int64_t step, double loss) noexcept {
 }
 
 std::string digest_line(std::uint64_t parameters, std::uint64_t losses) {
-  return "digest: parameters " + hash_text(parameters) + " losses " + hash_text(losses);
+  return "digest: parameters " + digest_text(parameters) + " losses " + digest_text(losses);
 }
 
 }  // namespace spillway::app

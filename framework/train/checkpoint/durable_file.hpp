@@ -12,7 +12,7 @@ namespace spillway::app {
 
 struct FileStamp {
   std::uint64_t bytes = 0;
-  std::uint64_t hash = 0;  ///< Hash64 of them.
+  std::uint64_t hash = 0;  ///< Digest of them.
 
   bool operator==(const FileStamp&) const = default;
 };
@@ -37,7 +37,7 @@ class DurableFile {
   std::string operation_;
   std::filesystem::path path_;
   int file_ = -1;
-  Hash64 hash_;
+  Digest hash_;
   std::uint64_t size_ = 0;
 };
 

@@ -147,7 +147,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
 }
 
 FileStamp SafetensorsFile::stamp() const {
-  Hash64 hash;
+  Digest hash;
   hash.add(file_->bytes());
   return {file_->bytes().size(), hash.value()};
 }

@@ -9,7 +9,7 @@ namespace spillway::app {
 NamedDigest tensor_digest(const NamedTensor& tensor) {
   const at::Tensor bytes = tensor.tensor.detach().cpu().contiguous();
   const std::string_view type = c10::toString(bytes.scalar_type());
-  Hash64 hash;
+  Digest hash;
   // Lengths go first, so that no two different tensors give the same sequence of bytes.
   hash.add(tensor.name.size());
   hash.add(tensor.name);

@@ -9,7 +9,7 @@
 
 namespace spillway {
 
-/// A number of bytes. A plain value; arithmetic is that of std::uint64_t and is not checked.
+/// A number of bytes. A value type; arithmetic is that of std::uint64_t and is not checked.
 class Bytes {
  public:
   constexpr Bytes() noexcept = default;
@@ -43,7 +43,7 @@ class Bytes {
 
 /// Reads "8 GiB", "1.5GB", "512 MiB", "4096" or "0". Units: B, kB, MB, GB, TB (powers of 1000) and
 /// KiB, MiB, GiB, TiB (powers of 1024), in any case; no unit means bytes. Part bytes are cut off.
-/// Errors: InvalidArgument with the text, the place in it and what is accepted.
+/// Errors: InvalidArgument with the text, the position in it and what is accepted.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 
 /// "0 B", "512 B", "1.5 MiB", "24.4 GiB": binary units, one decimal, for people. Not reversible.

@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// `right`: the columns whose cells end at the same place.
+/// `right`: the columns whose cells are aligned to the right.
 [[nodiscard]] std::string in_columns(const std::vector<std::vector<std::string>>& rows,
                                      const std::vector<std::size_t>& right, std::size_t indent);
 

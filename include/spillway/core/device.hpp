@@ -1,4 +1,4 @@
-/// A place where buffers live and streams run. Two implementations of one contract: HostDevice
+/// Where buffers live and streams run. Two implementations of one contract: HostDevice
 /// (worker threads and memcpy; every race can be tested without a GPU) and CudaDevice.
 ///
 /// Lifetime: a device outlives everything that came from it: streams, events, buffers,
@@ -21,8 +21,8 @@ namespace spillway {
 
 class Device;
 
-/// Memory of a device, given back when destroyed. Move-only. Giving back waits for nothing: the
-/// owner makes sure that no queued work still uses it.
+/// Memory of a device, freed when destroyed. Move-only. Freeing does not wait: the owner makes sure
+/// that no queued work still uses it.
 class DeviceBuffer {
  public:
   DeviceBuffer() noexcept = default;
@@ -89,7 +89,7 @@ class Device {
   /// A new stream, independent of all others. `name` shows up in errors and traces.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
 
-  /// A new event, never recorded yet. Timing costs a little at every record.
+  /// A new event, not recorded yet. With timing, each recording costs a little more.
   [[nodiscard]] virtual std::unique_ptr<Event> make_event(Timing timing) = 0;
 
   /// Memory on the device, aligned to 256 bytes or more, not initialised. May synchronise.

@@ -26,7 +26,7 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-/// Memory of some kind (device, host, locked pages, address space) is not to be had.
+/// Memory of some kind (device, host, locked pages, address space) is not available.
 class OutOfMemory : public Error {
  public:
   using Error::Error;

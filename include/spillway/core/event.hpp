@@ -15,8 +15,8 @@
 
 namespace spillway {
 
-/// Which stream recorded an event, and after how many records of that stream. Points of one stream
-/// are ordered: whoever has waited for a point has waited for all earlier ones.
+/// Which stream recorded an event, and after how many recordings by that stream. Points of one
+/// stream are ordered: whoever has waited for a point has waited for all earlier ones.
 struct StreamPoint {
   std::uint64_t stream = 0;
   std::uint64_t order = 0;  ///< 0: never recorded.
@@ -29,7 +29,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   virtual ~Event() = default;
 
-  /// True when everything queued before the record is done. Never blocks. An error on the way
+  /// True when everything queued before it was recorded is done. Never blocks. An error on the way
   /// counts as done; synchronize() throws it.
   [[nodiscard]] virtual bool query() const = 0;
 

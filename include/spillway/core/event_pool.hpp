@@ -1,4 +1,4 @@
-/// Events that are used again instead of made again, so that a warm engine makes none.
+/// Reuses events, so that a warm engine creates none.
 ///
 /// Threads: any. Lifetime: an EventRef may outlive the pool, not the device.
 #pragma once
@@ -19,7 +19,7 @@ class EventPool {
   /// was recorded as before means nothing to the next taker.
   [[nodiscard]] EventRef take();
 
-  /// How many events were ever made.
+  /// How many events were ever created.
   [[nodiscard]] std::size_t made() const;
 
  private:

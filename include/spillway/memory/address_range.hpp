@@ -1,4 +1,4 @@
-/// A reserved range of addresses whose pages are made real part by part. Nothing is registered with
+/// A reserved range of addresses whose pages are committed part by part. Nothing is registered with
 /// any device here.
 #pragma once
 
@@ -23,7 +23,7 @@ class AddressRange {
 
   /// Makes [from, to) usable: huge pages are asked for, the pages are bound to `numa_node` if one
   /// is given and the machine has several, and every page is touched by several threads, so that
-  /// later use finds it in place. Offsets must be multiples of 2 MiB. Slow; meant for a background
+  /// later use finds it resident. Offsets must be multiples of 2 MiB. Slow; meant for a background
   /// thread.
   /// Errors: OutOfMemory if the machine has not that much left; the part is as before then.
   std::span<std::byte> commit(Bytes from, Bytes to, std::optional<int> numa_node);

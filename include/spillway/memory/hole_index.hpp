@@ -28,17 +28,17 @@ class HoleIndex {
   using Bin = std::pmr::set<Hole>;
 
  public:
-  /// Where a hole stands in the index, until it is removed.
-  using Place = Bin::const_iterator;
+  /// A hole's entry in the index, until it is removed.
+  using Entry = Bin::const_iterator;
 
   HoleIndex();
   HoleIndex(HoleIndex&&) noexcept = default;
   HoleIndex& operator=(HoleIndex&&) = delete;
   ~HoleIndex();
 
-  Place add(const Hole& hole);
-  /// Precondition: add() gave the place, and it was not removed since.
-  void remove(Place place);
+  Entry add(const Hole& hole);
+  /// Precondition: add() returned the entry, and it was not removed since.
+  void remove(Entry entry);
   /// The smallest hole of at least `size` of which `size` bytes lie before `limit`, the lowest of
   /// equal ones; null if there is none. Valid until the hole is removed.
   [[nodiscard]] const Hole* find(std::uint64_t size, std::uint64_t limit) const;

@@ -1,4 +1,4 @@
-/// What the operating system says about host memory. Read anew at every call; no state.
+/// What the operating system says about host memory. Read at every call; no state.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,9 @@ namespace spillway {
 /// What can be used now without pushing others out, within the control group's limit.
 [[nodiscard]] Bytes available_host_memory();
 
-/// What a control group leaves: its limit less what it uses. Cached file pages count as used there
-/// but are given up when needed; the system counts them apart, so they may be more than `current`.
+/// What a control group has free: its limit less what it uses. Cached file pages count as used
+/// there but are evicted when needed; the system counts them apart, so they may be more than
+/// `current`.
 [[nodiscard]] Bytes available_in_group(Bytes limit, Bytes current, Bytes cached);
 
 /// How much memory this process may lock (`ulimit -l`); nothing: no limit.

@@ -1,9 +1,9 @@
-/// A block of a tier in somebody's hands, and the promise that goes with its return.
+/// Ownership of a block of a tier, and the contract for its return.
 ///
-/// A block is given back *with an event*: the point after which its last user no longer needs it.
-/// The tier may hand the block out again at once, together with that event; whoever writes into it
-/// next makes its own stream wait for it. Nobody polls, the host never waits, and which addresses
-/// are handed out depends only on the order of calls.
+/// A block is returned *with an event*: the point after which its last user no longer needs it. The
+/// tier may hand the block out again at once, together with that event; the next writer makes its
+/// own stream wait for it. Nothing polls, the host never waits, and the addresses depend only on
+/// the order of calls.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Lease {
     Lease(std::move(other)).swap(*this);
     return *this;
   }
-  /// Gives the block back as it came: right only if nothing was queued on it since.
+  /// Returns the block unused. Precondition: nothing was queued on it since.
   ~Lease() {
     if (home_ != nullptr) home_->put(std::move(block_));
   }
@@ -71,13 +71,13 @@ class Lease {
     block_.pending.clear();
   }
 
-  /// Gives the block back. `last_use` is the point after which nothing queued uses it any more.
+  /// Returns the block. `last_use` is the point after which nothing queued uses it any more.
   void retire(EventRef last_use) noexcept {
     add_event(block_.pending, std::move(last_use));
     Lease(std::move(*this));
   }
 
-  /// Never gives the block back: for a device that failed with work queued on the block.
+  /// Never returns the block: for a device that failed with work queued on the block.
   void abandon() noexcept { home_ = nullptr; }
 
   /// Calls `copy_piece(host pointer, offset in the block, size)` for each part that one copy may

@@ -69,7 +69,7 @@ class OffsetAllocator {
     std::uint32_t before = kNone;
     std::uint32_t after = kNone;
     bool free = false;
-    HoleIndex::Place hole{};            // Of a free part that is not the end.
+    HoleIndex::Entry hole{};            // Of a free part that is not the end.
     std::uint32_t first_stamp = kNone;  // A free part's stamps, in the order of addresses.
     std::uint32_t last_stamp = kNone;
   };

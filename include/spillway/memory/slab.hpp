@@ -1,10 +1,10 @@
-/// Host memory for buffers that left the device: one reserved address range, backed by locked pages
-/// chunk by chunk on a background thread, handed out in exact sizes.
+/// Host memory for buffers that left the device: one reserved address range whose chunks a
+/// background thread pins one after another, handed out in exact sizes.
 ///
 /// Start-up does not wait: the constructor reserves addresses only. The background thread touches
 /// each chunk (huge pages where the system has them, on the device's NUMA node) and registers it
 /// with the device, touching the next one meanwhile. allocate() chooses its block at once; only
-/// when that block lies in a chunk that is still being made ready does it wait, so a warm slab
+/// when that block lies in a chunk that is not pinned yet does it wait, so a warm slab
 /// never waits. Pages are never given back before the slab is destroyed.
 ///
 /// Threads: all calls may come from any thread. Lifetime: the device outlives the slab, the slab
@@ -30,49 +30,49 @@
 namespace spillway {
 
 struct SlabOptions {
-  /// The most it may ever hold. Only what is used is ever backed by memory.
+  /// The upper limit. Only what is used is ever pinned.
   Bytes capacity;
-  /// Pages are backed and registered in steps of this size; a multiple of 2 MiB.
+  /// Pages are touched and registered in steps of this size; a multiple of 2 MiB.
   Bytes chunk{256ULL << 20U};
-  /// How much to back at once, in the background, without waiting for the first allocation.
+  /// How much to pin in the background without waiting for the first allocation.
   Bytes prepare{};
 };
 
 struct SlabUsage {
-  Bytes capacity;         ///< Shorter than asked for if the system ran out of pages to lock.
+  Bytes capacity;         ///< Less than requested if the system ran out of pages to lock.
   Bytes used;             ///< In leases now.
   Bytes peak;             ///< The most ever in leases at once.
   Bytes footprint;        ///< How far the addresses ever reached; peak plus fragmentation.
-  Bytes pinned;           ///< Backed by registered memory.
+  Bytes pinned;           ///< Touched and registered with the device.
   std::size_t holes = 0;  ///< Free parts between leases.
-  std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be made ready.
-  Nanoseconds backing_time{};       ///< Time the background thread spent on making chunks ready.
+  std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be pinned.
+  Nanoseconds pinning_time{};       ///< Time the background thread spent on pinning chunks.
 };
 
 class Slab final : public LeaseHome {
  public:
   /// Errors: InvalidArgument for a capacity of zero or a chunk that is no multiple of 2 MiB,
-  /// OutOfMemory if the machine has less memory than `capacity` or the addresses are not to be had.
+  /// OutOfMemory if the machine has less memory than `capacity` or not enough addresses.
   Slab(Device& device, SlabOptions options);
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
-  /// Precondition: all leases are back and no queued work uses their memory.
+  /// Precondition: all leases are returned and no queued work uses their memory.
   ~Slab();
 
   /// A block aligned to 512 bytes; nothing when there is no room.
   [[nodiscard]] std::optional<Lease> allocate(Bytes size);
 
-  /// Asks the background thread to back the first `size` bytes (at most the capacity). Returns at
+  /// Asks the background thread to pin the first `size` bytes (at most the capacity). Returns at
   /// once.
   void prepare(Bytes size);
 
-  /// Blocks until everything asked for so far is backed.
-  /// Errors: OutOfMemory if pages could not be locked; what was backed before stays usable.
+  /// Blocks until everything requested so far is pinned.
+  /// Errors: OutOfMemory if pages could not be locked; what was pinned before stays usable.
   void wait_until_prepared();
 
   [[nodiscard]] SlabUsage usage() const;
 
-  /// Why it holds less than was asked for, and what to do; empty while nothing went wrong.
+  /// Why it has less than requested, and what to do; empty if there was no error.
   [[nodiscard]] std::string problem() const;
 
   /// The base of the address range: offsets from here are the same in every run.
@@ -84,10 +84,10 @@ class Slab final : public LeaseHome {
 
  private:
   void want(Bytes end);
-  void back_chunks();
+  void pin_chunks();
   /// Touches what is not touched yet of [from, to) and registers it; meanwhile up to `next` is
   /// touched.
-  void make_ready(Bytes from, Bytes to, Bytes next);
+  void pin_chunk(Bytes from, Bytes to, Bytes next);
   [[nodiscard]] bool wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end);
 
   Device* device_;
@@ -95,18 +95,18 @@ class Slab final : public LeaseHome {
   AddressRange range_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;  // For the background thread: more to back, or stop.
+  std::condition_variable work_;  // For the background thread: more to pin, or stop.
   std::condition_variable pinned_changed_;
   OffsetAllocator allocator_;
   Bytes peak_;
   Bytes wanted_;
   Bytes pinned_;
   std::uint64_t warm_up_waits_ = 0;
-  Nanoseconds backing_time_{};
+  Nanoseconds pinning_time_{};
   std::exception_ptr failure_;
   bool stop_ = false;
-  std::vector<HostRegistration> registrations_;  // Only the background thread adds,
-  CommitAhead ahead_;                            // and only it uses this.
+  std::vector<HostRegistration> registrations_;  // Only the background thread adds.
+  CommitAhead ahead_;                            // Only the background thread uses it.
   std::thread thread_;                           // Last: it uses all of the above.
 };
 

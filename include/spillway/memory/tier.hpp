@@ -1,5 +1,5 @@
-/// A place for bytes that left the device. Tiers compose: LimitedTier and CountingTier
-/// wrap any tier and are tiers themselves.
+/// Storage for bytes that were offloaded from the device. Tiers compose: LimitedTier and
+/// CountingTier wrap any tier and are tiers themselves.
 ///
 /// Threads: all calls may come from any thread. Lifetime: a tier outlives its leases; a wrapper
 /// does not own what it wraps.
@@ -29,12 +29,12 @@ class Tier : public LeaseHome {
     return std::nullopt;
   }
 
-  /// Asks before a step whether one buffer of `size` bytes could ever be held.
+  /// Checks before a step whether one buffer of `size` bytes could ever be stored.
   /// Errors: OutOfMemory with what is there and what to change.
   void require_room_for(Bytes size) const;
 
   [[nodiscard]] virtual std::string name() const = 0;
-  /// The most this tier can ever hold.
+  /// The capacity of this tier.
   [[nodiscard]] virtual Bytes capacity() const = 0;
 
   /// For wrappers; everyone else uses allocate(). What take() gave goes back through put().

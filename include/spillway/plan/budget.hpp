@@ -1,4 +1,4 @@
-/// How much memory a step may take: what a session's planner stays within.
+/// How much memory a step may take: the limit for a session's planner.
 ///
 ///   spillway::SessionOptions options;
 ///   options.budget = 8_GiB;
@@ -17,12 +17,12 @@ class Budget {
   /// The most a step may have allocated at once above what is allocated when it begins.
   Budget(Bytes bytes) : bytes_(bytes) {}  // NOLINT(google-explicit-constructor): it is one.
 
-  /// A share of what a step has allocated at most if everything is kept, as the record tells.
+  /// A share of the peak of a step in which everything is kept, as profiled.
   /// Errors: InvalidArgument unless it is more than 0 and less than 1.
   [[nodiscard]] static Budget share(double share);
 
-  /// What the device has free when the record is made, less `margin` for what the allocator cannot
-  /// use and for other programs.
+  /// The free device memory at the end of the recording step, less `margin` for fragmentation and
+  /// other programs.
   [[nodiscard]] static Budget automatic(Bytes margin = Bytes(1ULL << 30U));
 
   /// The bytes, given what a step in which everything is kept has at most, and what is free for a

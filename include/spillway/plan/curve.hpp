@@ -15,8 +15,8 @@ namespace spillway {
 inline constexpr std::string_view kCurveSchema = "spillway.curve/1";
 
 struct Curve {
-  std::int64_t base_ns = 0;  ///< A step in which everything is kept,
-  Bytes base_peak;           ///< and what it has allocated at most.
+  std::int64_t base_ns = 0;  ///< Of a step in which everything is kept.
+  Bytes base_peak;           ///< The peak of that step.
   std::vector<CurvePoint> points;
 };
 

@@ -1,6 +1,6 @@
 /// Words for parts of a transformer layer ("core_attn", "fc1"), as patterns over scopes and
-/// operators. All of them stand in src/plan/policy/module_words.toml, for Spillway's own models and for
-/// the names of Hugging Face's; docs/rules.md lists their meanings.
+/// operators. All of them stand in src/plan/policy/module_words.toml, for Spillway's own models and
+/// for the names of Hugging Face's; docs/rules.md lists their meanings.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-/// What a plan can lower the peak of a step by, as the simulator sees it.
+/// By how much a plan can lower the simulated peak of a step.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace spillway {
 
 struct PeakReduction {
-  Bytes kept;   ///< The peak with everything kept,
-  Bytes least;  ///< and if what the plan takes away were gone at once, and back not before its use.
+  Bytes kept;   ///< The peak with everything kept.
+  Bytes least;  ///< The peak if moved buffers were released at once and reloaded at their use.
 
   /// 0 where the plan lowers nothing: what it takes away is not there at the peak.
   [[nodiscard]] Bytes most() const { return kept - std::min(kept, least); }
@@ -25,10 +25,10 @@ struct PeakReduction {
 };
 
 /// Of a step after the first: what the first pass made for good, gradients and tables, is there
-/// before such a step and not counted, where a later pass was recorded (ChunkProfile::later_untracked_bytes).
-/// Windows and allowances of the plan are not looked at. Of `options` the schedule and the ranks
-/// that share are. Empty where the profile has no times, which the simulator needs, or the plan was
-/// made for another one.
+/// before such a step and not counted, where a later pass was recorded
+/// (ChunkProfile::later_untracked_bytes). Windows and allowances of the plan are not looked at. Of
+/// `options` the schedule and the ranks that share are. Empty where the profile has no times, which
+/// the simulator needs, or the plan was made for another one.
 /// Errors: as simulate() for a schedule.
 [[nodiscard]] std::optional<PeakReduction> peak_reduction(const Profile& recorded, const Plan& plan,
                                                           const SimulateOptions& options = {});

@@ -1,6 +1,6 @@
-/// An action for every buffer of every chunk, and the limits under which it is carried out. A
-/// value: made by rules or by the planner, saved, compared, read by people (explain.hpp), carried
-/// out by a session. docs/profile-and-plan.md describes its JSON.
+/// An action for every buffer of every chunk, and the limits under which a session executes it. A
+/// value: made by rules or by the planner, saved, compared, printed (explain.hpp), executed by a
+/// session. docs/profile-and-plan.md describes its JSON.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace spillway {
 
 inline constexpr std::string_view kPlanSchema = "spillway.plan/4";
 
-/// What is not given is left to whoever carries the plan out.
+/// Limits that are not set are chosen by the session that executes the plan.
 struct Limits {
-  std::optional<Bytes> host;             ///< The most host memory for offloaded buffers.
+  std::optional<Bytes> host;             ///< Host memory for offloaded buffers.
   std::optional<Bytes> offload_window;   ///< Copied out but not yet released on the device.
   std::optional<Bytes> prefetch_window;  ///< Reloaded but not yet used by backward.
   std::optional<Bytes> min_size;         ///< Smaller buffers are kept.
-  /// Without windows that are given: the share of a step that waits for copies may add for less
-  /// memory. See set_windows().
+  /// Where no windows are given: the share of the step time that waits for copies may add in
+  /// exchange for less memory. See set_windows().
   std::optional<double> slowdown;
 
   bool operator==(const Limits&) const = default;
@@ -36,7 +36,7 @@ struct Decision {
   Position position;
   Bytes bytes;  ///< As recorded; later steps may differ.
   Action action;
-  /// What to do if the action turns out not to be possible for this buffer: not kRecompute.
+  /// What to do if the action turns out to be impossible for this buffer; never kRecompute.
   ActionKind fallback = ActionKind::kKeep;
   /// `rule 2 (memory.toml:14)`, `nothing matched: keep`, `fixed: parameter`.
   std::string reason;
@@ -48,16 +48,16 @@ struct Decision {
 /// One operator call of the forward pass that replays repeat, or that makes an anchor.
 struct RecordedOperator {
   int call = 0;      ///< Its number among the chunk's operator calls.
-  std::string name;  ///< To see that it is the same one.
+  std::string name;  ///< To check that it is the same one.
 
   bool operator==(const RecordedOperator&) const = default;
 };
 
-/// A value that autograd does not save, held because replays start from it: what enters a layer
-/// that is recomputed, what would take longer to make again than to hold.
+/// A value that autograd does not save, kept because replays start from it: what enters a
+/// recomputed layer, or what takes longer to recompute than to keep.
 struct Anchor {
-  int call = 0;    ///< The call that makes it,
-  int output = 0;  ///< and its place in `makes` there.
+  int call = 0;    ///< The call that makes it.
+  int output = 0;  ///< Its index in that call's `makes`.
   std::string name;
   std::string scope;
   Bytes bytes;
@@ -69,7 +69,7 @@ struct Anchor {
   bool operator==(const Anchor&) const = default;
 };
 
-/// What is the same about a saved tensor in every step.
+/// The properties of a saved tensor that are the same in every step.
 struct SiteKind {
   std::string dtype;
   int dimensions = 0;
@@ -78,10 +78,10 @@ struct SiteKind {
 };
 
 /// The saved tensors of a pass in the order of their saves, by which a session finds the buffers of
-/// a plan. In columns: there are thousands of them, of a few kinds.
+/// a plan. Stored in columns, because there are thousands of them, of a few kinds.
 struct SiteTable {
   std::vector<SiteKind> kinds;
-  std::vector<int> kind;    ///< By site: its place in `kinds`.
+  std::vector<int> kind;    ///< By site: its index in `kinds`.
   std::vector<int> buffer;  ///< By site: the buffer it is a window on.
 
   bool operator==(const SiteTable&) const = default;
@@ -99,12 +99,12 @@ struct ChunkPlan {
   /// Buffers in the order backward asks for them, as in the profile; before each one that is
   /// recomputed stands what its replay reads. Anchors count on from the buffers' ids.
   std::vector<int> need_order;
-  /// By site: the most bytes of managed buffers and anchors, of all passes together, that may be on
-  /// the device once it was saved: above that the oldest offloaded ones are released. Empty: the
-  /// window limits.offload_window decides.
+  /// By site: the limit on bytes of managed buffers and anchors, of all passes together, on the
+  /// device after its save; beyond it the oldest offloaded ones are released. Empty:
+  /// limits.offload_window applies.
   std::vector<Bytes> forward_allowance;
-  /// By place in the order of unpacks: up to how many such bytes reloads may run ahead from there.
-  /// Empty: the window limits.prefetch_window decides.
+  /// By index in the order of unpacks: the limit on such bytes up to which buffers are prefetched
+  /// there. Empty: limits.prefetch_window applies.
   std::vector<Bytes> backward_allowance;
 
   bool operator==(const ChunkPlan&) const = default;
@@ -113,12 +113,12 @@ struct ChunkPlan {
 struct Plan {
   std::string structure;  ///< structure_digest() of the profile it was made for.
   Limits limits;
-  /// Besides allowances: the most bytes of offloaded buffers that may wait on the device to be
-  /// released, and the most that may be reloaded ahead. What stands there for longer than its copy
-  /// takes makes others be allocated around it, and leaves holes. Empty: allowances alone decide.
+  /// Besides allowances: the limits on bytes of offloaded buffers that are pending release on the
+  /// device, and on prefetched bytes. A buffer that stays for longer than its copy takes has others
+  /// allocated around it and leaves holes. Empty: only allowances apply.
   std::optional<Bytes> max_pending_release;
   std::optional<Bytes> max_prefetch;
-  /// What the planner was asked to stay within: bytes of a step above what is allocated before it.
+  /// The planner's budget: bytes of a step above what is allocated before it.
   std::optional<Bytes> budget;
   std::optional<std::int64_t> predicted_step_ns;
   std::optional<Bytes> predicted_peak;        ///< As `budget` counts.
@@ -126,14 +126,14 @@ struct Plan {
   std::optional<std::int64_t> bound_step_ns;  ///< No plan of this kind can be faster.
   /// Replays may repeat collectives: then every rank replays them in the same order.
   bool recompute_collectives = false;
-  std::vector<std::string> notes;  ///< What its reader should know, one sentence each.
+  std::vector<std::string> notes;  ///< For the reader of the plan, one sentence each.
   std::vector<ChunkPlan> chunks;
 
   bool operator==(const Plan&) const = default;
 };
 
 /// Whether the plan was made for the structure of `profile`: the same digest, chunks, buffers and
-/// sites. (A plan may come from a file, so that its digest alone proves nothing.)
+/// sites. (A plan may come from a file, so its digest alone is not trusted.)
 [[nodiscard]] bool made_for(const Plan& plan, const Profile& profile);
 
 /// Lines a person can read; plan_from_json() gives an equal value.

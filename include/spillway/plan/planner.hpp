@@ -1,9 +1,9 @@
-/// A budget in bytes in, the best plan out, with its lower bound beside it.
+/// From a budget in bytes to the best plan, with a lower bound on its step time.
 ///
-/// The planner solves a mixed-integer programme over the recorded pass (docs/planner.md), then asks
-/// the simulator what a session would do with the plan; where that needs more memory than the
-/// programme thought, it solves again with less, until the simulated plan fits.
-/// Same profile and options, same plan.
+/// The planner solves a MILP model of the recorded pass (docs/planner.md), then simulates a session
+/// under the plan. Where the simulation needs more memory than the model predicted, it solves again
+/// with a smaller budget, until the simulated plan fits. Deterministic: the same profile and
+/// options give the same plan.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@
 
 namespace spillway {
 
-/// Decision::reason of what is kept because there is room for it, not because a rule or the profile
-/// says so.
+/// Decision::reason of what the planner keeps because there is room for it, not because of a rule
+/// or the profile.
 inline constexpr std::string_view kKeptByPlanner = "planner: keep";
 
 struct PlannerOptions {
-  /// The most a step may have allocated at once above what is there before it.
+  /// The limit on the peak of a step above what is allocated before it.
   Bytes budget;
   /// Instead of `budget`: the smallest memory with which a step takes at most so many times as long
   /// as if everything were kept. More than 1.
@@ -37,45 +37,44 @@ struct PlannerOptions {
   /// `host` is a constraint, smaller buffers than `min_size` are kept.
   Rules rules = {};
   PassSchedule schedule = {};  ///< Empty: one_pass().
-  /// The ranks that share what is sharded. What rules pin to be sharded the programme weighs as
-  /// whole, and the simulator as what it is.
+  /// The ranks that share what is sharded. The MILP model counts what rules pin to be
+  /// sharded as whole, the simulator as a part.
   ShardModel shard = {};
-  /// By chunk of the profile, then by buffer: what is equal on all ranks, and may be sharded.
-  /// Empty: nothing but what rules shard.
+  /// By chunk of the profile, then by buffer: whether it is equal on all ranks and may be sharded.
+  /// Empty: only what rules shard.
   std::vector<std::vector<bool>> equal = {};
-  /// The search takes links for so much slower than the profile says, less than 1: compute that
-  /// runs faster than in the profile, or a copy that runs slower, then costs nothing. Relying on
-  /// the last percents saves less than missing them costs. Predictions and bounds are for the
-  /// profile's links.
+  /// The search assumes links slower by this share than profiled, less than 1, so that faster
+  /// compute or a slower copy than profiled costs no time. Predictions and bounds use the profiled
+  /// links.
   double link_margin = 0.02;
-  /// The search ends when the plan is proven to be within this share of the best one, or when the
-  /// time is up; then the best plan found so far is taken.
+  /// The search ends when the gap between plan and lower bound is at most this, or when the time
+  /// limit is reached; then the best plan so far is returned.
   double gap = 1e-3;
   std::chrono::milliseconds time_limit{5000};
-  /// Called now and then from the thread that plans: what is being done. May be empty.
+  /// Called from the planning thread with what is being done. May be empty.
   std::function<void(const std::string&)> progress = {};
 };
 
 /// A plan and how good it is. Times and bytes are those of the simulator.
 struct PlannedStep {
   Plan plan;                 ///< With predictions, bound and allowances.
-  std::int64_t base_ns = 0;  ///< A step in which everything is kept,
-  Bytes base_peak;           ///< and what it has allocated at most.
+  std::int64_t base_ns = 0;  ///< Of a step in which everything is kept.
+  Bytes base_peak;           ///< The peak of that step.
   std::int64_t step_ns = 0;
   Bytes peak;
-  /// No plan of this kind that fits is faster: what the relaxed programme says,
+  /// The lower bounds on the step time under the budget: of the relaxed MILP model,
   std::int64_t bound_ns = 0;
-  /// and what follows from bytes and speeds alone.
+  /// and from bytes and speeds alone.
   std::int64_t closed_bound_ns = 0;
-  double gap = 0;       ///< step_ns over bound_ns, less 1.
-  bool proven = false;  ///< The programme was solved to PlannerOptions::gap within the time.
-  int rounds = 0;       ///< How often it was solved.
+  double gap = 0;           ///< step_ns over bound_ns, less 1.
+  bool within_gap = false;  ///< Solved to PlannerOptions::gap within the time limit.
+  int rounds = 0;           ///< How often it was solved.
   std::chrono::milliseconds time{};
 };
 
 /// Errors: PlanInfeasible with the smallest budget that has a plan, the moment and scope that set
-/// it, and what would lower it; InvalidArgument for a profile without a timeline or with one link speed of two;
-/// as translate() for rules.
+/// it, and what would lower it; InvalidArgument for a profile without a timeline or with one link
+/// speed of two; as translate() for rules.
 [[nodiscard]] PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options);
 
 /// The smallest budget that has a plan, and what sets it.

@@ -1,5 +1,5 @@
-/// What one recorded pass of each model chunk showed: buffers, who made and who saved them, when
-/// they were needed again, how long operators took, how fast the link is. Values without behaviour;
+/// One profiled pass of each model chunk: buffers, the operators that made and saved them, when
+/// they were needed again, the times of operators, the speed of the link. Values without behaviour;
 /// rules and the planner read them, docs/profile-and-plan.md describes their JSON.
 ///
 /// Buffers are known by structure, never by size: sizes may change from step to step, the position
@@ -18,13 +18,13 @@
 
 namespace spillway {
 
-/// The "schema" field of a profile's JSON. Its number grows when older readers would misread.
+/// The "schema" field of a profile's JSON. Its number grows when older readers would misread it.
 inline constexpr std::string_view kProfileSchema = "spillway.profile/4";
 
 /// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
 inline constexpr std::string_view kCollective = "a collective";
 
-/// Where a buffer stands in its pass. Equal in every step of the same model.
+/// How a buffer is identified within its pass. Equal in every step of the same model.
 struct Position {
   std::string scope;  ///< Where it was first saved, a dot path: "layers.3.mlp"; may be empty.
   std::string saver;  ///< The operator that first saved it: "aten::mm".
@@ -51,11 +51,11 @@ enum class FixedReason {
 
 /// Whether the storage of a buffer with this reason counts as one of the step: so do all but those
 /// that were there before it (parameters, registered buffers) and those that are elsewhere. What
-/// counts is not in Moment::untracked_bytes from the moment the buffer is made (its call's end, or its
-/// save, whichever comes first) until its drop.
+/// counts is not in Moment::untracked_bytes from the moment the buffer is made (its call's end, or
+/// its save, whichever comes first) until its drop.
 [[nodiscard]] bool is_step_memory(FixedReason reason);
 
-/// One operator call of the forward pass, as autograd saw it; its number is its place in the
+/// One operator call of the forward pass, as autograd saw it; its number is its index in the
 /// chunk's list.
 struct OperatorProfile {
   std::string name;
@@ -63,10 +63,10 @@ struct OperatorProfile {
   int layer = -1;  ///< -1: in none of the repeated layers.
   std::int64_t device_ns = 0;
   Bytes workspace;
-  std::vector<int> reads;  ///< Values, by id; also those it changes in place.
+  std::vector<int> reads;  ///< Values, by id; including those it changes in place.
   std::vector<int> makes;  ///< Values, in the order of its outputs.
   std::string no_replay;   ///< Why it cannot be repeated; empty if it can.
-  /// How to find it again where a pass has more calls, or fewer (tables made once, casts of weights
+  /// How to match it in a pass that has more or fewer calls (tables made once, casts of weights
   /// that are kept for the next pass): the tensors that had been saved when it began,
   int saves = 0;
   /// and its number, from 0, among the calls of the same name since then. Those that read nothing
@@ -76,20 +76,20 @@ struct OperatorProfile {
   bool operator==(const OperatorProfile&) const = default;
 };
 
-/// What operators read and make: the content of one storage at one version. Views are no values of
-/// their own.
+/// What operators read and make: the content of one storage at one version. A view is the same
+/// value as its storage.
 struct ValueProfile {
   Bytes size;
   int call = -1;             ///< The call that made it; -1: it came from outside of the pass.
   int buffer = -1;           ///< The saved buffer that holds it; -1: autograd did not save it.
   bool overwritten = false;  ///< A later call changed its storage in place.
-  bool persistent =
-      false;  ///< From outside, and still there when backward runs: a parameter, a batch.
+  /// From outside, and still there when backward runs: a parameter, a batch.
+  bool persistent = false;
 
   bool operator==(const ValueProfile&) const = default;
 };
 
-/// Who made a buffer.
+/// The operator that made a buffer.
 struct Producer {
   std::string name;  ///< Empty if unknown: a batch input, what another stage sent.
   std::string scope;
@@ -107,7 +107,7 @@ struct Save {
   bool operator==(const Save&) const = default;
 };
 
-/// Whether a buffer can be made again by repeating operators; which ones follows from the chunk's
+/// Whether a buffer can be recomputed by repeating operators; which ones follows from the chunk's
 /// operators and values.
 struct RecipeProfile {
   bool usable = false;
@@ -118,18 +118,18 @@ struct RecipeProfile {
 
 /// One storage that autograd saved something of.
 struct BufferProfile {
-  int id = 0;  ///< Its place in the chunk's list, which is in the order of first saves.
+  int id = 0;  ///< Its index in the chunk's list, which is in the order of first saves.
   Bytes size;
   Position position;
   int layer = -1;  ///< Of the first save.
   Producer producer;
   std::vector<Save> saves;  ///< In order, at least one; the first is that of `position`.
   FixedReason fixed = FixedReason::kNone;
-  int first_unpack = -1;  ///< Its first and last place in `unpack_order`; -1: never unpacked.
+  int first_unpack = -1;  ///< Its first and last index in `unpack_order`; -1: never unpacked.
   int last_unpack = -1;
   int value = -1;  ///< What it holds; -1 if unknown.
-  /// The first moment at which only autograd still held it: earlier nothing is won by moving it.
-  /// -1: the model held it as long as autograd did, or it is never moved.
+  /// The first moment at which only autograd references it: moving it earlier frees nothing. -1:
+  /// the model references it for as long as autograd does, or it is never moved.
   int last_forward_use = -1;
   RecipeProfile recipe;
 
@@ -153,8 +153,8 @@ enum class MomentKind {
   kCallEnds,        ///< `index`: the operator call.
   kSave,            ///< `index`: the site that was saved.
   kBackwardBegins,  ///< Once a pass; all before it is forward, all after it backward.
-  kUnpack,          ///< `index`: the place in `unpack_order`. Before what is asked for was fetched.
-  kDrop,            ///< `index`: the buffer that autograd has given up: its last site is gone.
+  kUnpack,          ///< `index`: the position in `unpack_order`. Before the buffer is fetched.
+  kDrop,            ///< `index`: the buffer that autograd has released: its last site is gone.
   kEnd,             ///< The last one: the pass's backward is over.
 };
 
@@ -164,15 +164,15 @@ enum class MomentKind {
 /// A moment of a recorded pass, and what the device did between the moment before it and this one.
 struct Moment {
   MomentKind kind{};
-  int index = -1;  ///< What it is about; see MomentKind.
-  /// Time of the compute stream, without its waits for copies; with what copies slowed it down
-  /// where it is of the step that recorded, without where it is of later ones.
+  int index = -1;  ///< Its subject; see MomentKind.
+  /// Time of the compute stream without its waits for copies. Of the recording step it includes the
+  /// slowdown by copies, of later steps it does not.
   std::int64_t compute_ns = 0;
-  /// The most that was allocated, beside the storages of saved buffers that is_step_memory() says
-  /// count and that were there all the while, above what was allocated when the step began: values
-  /// that nobody saved, workspaces, gradients. Without what other passes had left or in flight when
-  /// the pass's forward, or its backward, began. May be negative, where something from before was
-  /// saved or freed. 0 where the device counts nothing.
+  /// The peak of allocated bytes above those at the beginning of the step that no saved buffer
+  /// owns: unsaved values, workspaces, gradients. Storages for which is_step_memory() holds are
+  /// subtracted while they exist, and so is what other passes in flight had when the forward or
+  /// backward of this pass began. Negative where memory from before the step was saved or freed. 0
+  /// where the device does not count.
   std::int64_t untracked_bytes = 0;
 
   bool operator==(const Moment&) const = default;
@@ -191,8 +191,8 @@ struct ChunkProfile {
   int calls_before_first_save = 0;
   std::vector<int> unpack_order;  ///< Buffers in the order backward asked for them.
   std::vector<Moment> timeline;   ///< In order; empty in profiles without times.
-  /// By moment: Moment::untracked_bytes of a pass that comes later in its step and adds to gradients
-  /// that are there already, which are not counted. Not there: nobody recorded such a pass.
+  /// By moment: Moment::untracked_bytes of a later pass of the step, which adds to existing
+  /// gradients; those are not counted. Empty: no such pass was profiled.
   std::optional<std::vector<std::int64_t>> later_untracked_bytes;
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
@@ -206,10 +206,10 @@ struct ChunkProfile {
 struct LinkSpeed {
   double out = 0;  ///< Device to host, alone.
   double back = 0;
-  double out_with_back = 0;  ///< Device to host while as much comes back.
+  double out_with_back = 0;  ///< Device to host while as many bytes are copied back.
   double back_with_out = 0;
   /// By how much operators take longer while something is copied out, or back: 0.01 is one percent.
-  /// Both at once add up. Not there: not measured, and taken to be nothing.
+  /// Both at once add up. Empty: not measured, and taken as 0.
   std::optional<double> slows_out = {};
   std::optional<double> slows_back = {};
 
@@ -222,14 +222,14 @@ struct Profile {
   int layers = 0;           ///< Numbers of repeated layers are below this.
   std::string layer_scope;  ///< Where they are: "layers", "model.layers".
   int pipeline_rank = 0;
-  Bytes fixed;        ///< Allocated on the device when the recorded step began: weights, gradients.
-  Bytes granularity;  ///< The device's allocator hands out multiples of this; 0: of single bytes.
+  Bytes fixed;  ///< Allocated on the device when the recording step began: weights, gradients.
+  Bytes granularity;  ///< The device allocator rounds sizes up to multiples of this; 0: none.
   std::vector<ChunkProfile> chunks;
 
   bool operator==(const Profile&) const = default;
 };
 
-/// A short text that two profiles share exactly if their chunks save the same buffers by position,
+/// A digest that two profiles share exactly if their chunks save the same buffers by position,
 /// through tensors of the same types and numbers of dimensions in the same order.
 [[nodiscard]] std::string structure_digest(const Profile& profile);
 
@@ -237,7 +237,7 @@ struct Profile {
 /// Errors: InvalidArgument if a number is not finite.
 [[nodiscard]] std::string to_json(const Profile& profile);
 
-/// Errors: ConfigError with file, place in the document, what was wanted and what was found: for
+/// Errors: ConfigError with file, JSON path, what was wanted and what was found: for
 /// text that is not JSON, another schema, missing, unknown and wrongly typed fields, and numbers
 /// that point to nothing.
 [[nodiscard]] Profile profile_from_json(std::string_view text, std::string_view file_name);

@@ -20,19 +20,19 @@
 
 namespace spillway {
 
-/// Conditions, all of which must hold, and what to do then. A list of patterns holds if one of them
-/// matches; an empty one always does.
+/// Conditions, all of which must hold, and the action. A list of patterns holds if one of them
+/// matches; an empty list always holds.
 ///
 /// Patterns: `*` is any text, dots included, `?` one character. A pattern for scopes also matches
 /// everything inside the scope it names; with a dot at its end, only that scope itself.
 struct Rule {
   std::string name;  ///< For people; may be empty.
 
-  std::vector<std::string> scope;     ///< Where it was saved, and
-  std::vector<std::string> saved_by;  ///< by which operator: one save must fit both.
+  std::vector<std::string> scope;     ///< Where it was saved.
+  std::vector<std::string> saved_by;  ///< The operator that saved it; one save must match both.
   std::vector<std::string> module;    ///< Module words: a save inside one of these modules.
-  std::vector<std::string> producer;  ///< The operator that made it,
-  std::vector<std::string> made_in;   ///< and the scope that ran in.
+  std::vector<std::string> producer;  ///< The operator that made it.
+  std::vector<std::string> made_in;   ///< The scope in which that operator ran.
   std::vector<std::string> made_in_module;
   std::optional<LayerSet> layers;  ///< Of the first save.
   /// Only what enters a group of this many layers from outside; groups are counted from the start
@@ -45,12 +45,12 @@ struct Rule {
 
   Action action;
   ActionKind fallback = ActionKind::kKeep;  ///< Not kRecompute.
-  /// Of the matching bytes of a chunk, in order of production, these first ones and what lies
-  /// beyond the fraction are left to the rules below.
+  /// The first `skip` matching bytes of a chunk, in order of production, and those beyond
+  /// `fraction` are decided by later rules.
   Bytes skip;
   double fraction = 1;
 
-  SourceLocation place;
+  SourceLocation location;
 
   bool operator==(const Rule&) const = default;
 };
@@ -58,22 +58,22 @@ struct Rule {
 struct Rules {
   std::vector<Rule> rules;
   Limits limits;
-  /// Instead of limits.offload_window: so many times the bytes that the offloaded modules of one layer
-  /// have. 0: every offload is waited for.
+  /// Instead of limits.offload_window: this many times the bytes of one layer's offloaded modules.
+  /// 0: every offload is waited for.
   std::optional<int> offload_window_modules;
-  /// What collectives make may be recomputed; all ranks must have the same rules then.
+  /// Outputs of collectives may be recomputed; all ranks must have the same rules then.
   bool recompute_collectives = false;
   /// The planner may shard what is equal on all ranks of the session's shard group.
   bool plan_shards = false;
   std::optional<FrameworkWords> words;  ///< Not translated yet; they come after `rules`.
-  std::vector<std::string> notes;       ///< What the reader of the rules should know.
+  std::vector<std::string> notes;       ///< For the reader of the rules.
 
   bool operator==(const Rules&) const = default;
 };
 
 /// Errors: ConfigError "[rules] file:line:column: key ...", with the nearest valid word, for text
-/// that is not TOML, unknown keys, wrong types, values that cannot be, and words of frameworks that
-/// have no meaning together.
+/// that is not TOML, unknown keys, wrong types, impossible values, and words of frameworks that
+/// contradict each other.
 [[nodiscard]] Rules parse_rules(std::string_view text, std::string_view file_name);
 
 /// Errors: IoError if the file cannot be read, else as parse_rules().
@@ -84,7 +84,7 @@ struct Rules {
 
 /// What words of frameworks are translated for.
 struct ModelShape {
-  /// The layers of each chunk that has some, as scopes count them; one chunk if it is not cut.
+  /// The layers of each chunk that has some, as scopes count them; one chunk if it is not split.
   std::vector<LayerRange> chunks;
   int pipeline_rank = 0;
 };
@@ -98,12 +98,12 @@ struct ModelShape {
 [[nodiscard]] Rules translate(const Rules& rules, const ModelShape& shape);
 
 /// The plan that the rules, translated for the profile, make. Fixed buffers are kept, and so is
-/// what no rule matches. What cannot be recomputed gets its rule's second choice. Its notes say
-/// which rules matched nothing.
+/// what no rule matches. What cannot be recomputed gets its rule's fallback. The plan's notes
+/// name the rules that matched nothing.
 /// Errors: as translate().
 [[nodiscard]] Plan make_plan(const Profile& profile, const Rules& rules);
 
-/// TOML text that parse_rules() reads as equal rules, places and notes left out. Notes become
+/// TOML text that parse_rules() reads as equal rules, locations and notes left out. Notes become
 /// comments. Precondition: no words of frameworks.
 [[nodiscard]] std::string to_toml(const Rules& rules);
 

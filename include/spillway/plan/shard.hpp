@@ -1,5 +1,5 @@
-/// What sharding comes to: a buffer that several ranks hold alike is cut into a part for each of
-/// them, and gathered again before its use.
+/// Sharding: of a buffer that is equal on several ranks each rank stores one part; the parts are
+/// all-gathered before its use.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@ struct ChunkPlan;
 /// Parts begin at multiples of this, and all are of one size: the last ones are padded.
 inline constexpr std::uint64_t kPartAlignment = 512;
 
-/// What each of `ranks` holds of so many bytes.
+/// The bytes that each of `ranks` stores of a buffer of `bytes`.
 [[nodiscard]] constexpr std::uint64_t part_of(std::uint64_t bytes, int ranks) {
   const auto count = static_cast<std::uint64_t>(ranks);
   const std::uint64_t even = (bytes + count - 1) / count;
   return (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-/// When a chunk's sharded buffers are gathered. By id; anchors count on from the buffers' ids.
+/// When a chunk's sharded buffers are all-gathered. By id; anchors follow the buffers' ids.
 struct GatherOrder {
-  /// The place in the order in which backward wants them, from 1.
-  std::vector<int> place;
-  /// Once backward asks for the buffer, gathers up to this place have begun; 0: no more than
-  /// before. One more than there are places: and the first one of the pass whose backward comes
+  /// The position in the order in which backward needs them, from 1.
+  std::vector<int> position;
+  /// Once backward asks for the buffer, all-gathers up to this position have begun; 0: no more than
+  /// before. One more than there are positions: also the first one of the pass whose backward is
   /// next.
   std::vector<int> due;
 };
 
-/// The next gather begins while compute still has what to do before its use, but where layers are
-/// recomputed not before so much of the present one is done with that it makes no new peak. Follows
-/// from the plan alone, so that it is the same on all ranks.
+/// The next all-gather begins while compute still has work before its use. Where layers are
+/// recomputed it begins only when so much of the current layer is released that it makes no new
+/// peak. Depends on the plan alone, so it is the same on all ranks.
 [[nodiscard]] GatherOrder gather_order(const ChunkPlan& plan);
 
 /// The ranks among which sessions share buffers, for predictions.

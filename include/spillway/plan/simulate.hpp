@@ -1,10 +1,10 @@
-/// What a session does with a plan, step by step, on a model of the device: the compute stream, the
-/// two copy streams, the memory. Exact in what it does (which copies, waits, releases and replays,
-/// in which order), a model in how long things take.
+/// Simulates the step of a session under a plan on a model of the device: the compute stream, the
+/// two copy streams, the memory. Copies, waits, releases and replays and their order are exact;
+/// times are modelled.
 ///
-/// It stands for a step in steady state. Times come from the profile: operators and the pieces of
-/// backward as they were measured, and longer beside copies that slow them down, copies by the link's
-/// speeds, each way and both at once.
+/// The simulated step is one in steady state. Operators and the pieces of backward take their
+/// profiled times, longer beside copies that slow them down; copies take the profiled speeds of the
+/// link, each way and both at once.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-/// How long the compute stream stood still, by cause; as WaitTotals of a session's report.
+/// How long the compute stream waited, by cause; as WaitTotals of a session's report.
 struct SimulatedWaits {
   std::int64_t release_ns = 0;
   std::int64_t reload_ns = 0;
@@ -33,40 +33,40 @@ enum class SimulatedStream { kCompute, kOut, kBack, kGather };
 
 enum class SimulatedWork { kForward, kBackward, kReplay, kWait, kCopyOut, kCopyBack, kGather };
 
-/// Something a stream did, for traces.
+/// An interval of work on a stream, for traces.
 struct SimulatedSpan {
   SimulatedStream stream{};
   SimulatedWork work{};
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   PassStep pass;  ///< Of a copy: that of its buffer.
-  int buffer =
-      -1;  ///< Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
-  int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass asked for.
+  /// Of copies, gathers, waits and replays; anchors count on from the buffers' ids.
+  int buffer = -1;
+  int moment = -1;  ///< In the chunk's timeline; -1 for a copy that another pass requested.
 };
 
-/// The way of an offloaded buffer, or anchor: when it left and came back.
+/// The offload and reload of a buffer or anchor.
 struct SimulatedTransfer {
   PassStep pass;    ///< The forward that saved it.
   int buffer = -1;  ///< Anchors count on from the buffers' ids.
   Bytes bytes;
-  /// Its copy out was asked for at this moment of its pass,
+  /// Its copy out was queued at this moment of its pass,
   int saved = -1;
   std::int64_t saved_ns = 0;
   std::int64_t out_begin_ns = 0;
   std::int64_t out_end_ns = 0;
-  /// its memory was given back here,
+  /// its device memory was released here,
   PassStep released_in;
-  int released = -1;  ///< A moment there; -1: never, it was used where it was.
+  int released = -1;  ///< A moment there; -1: never, it was used without a reload.
   std::int64_t released_ns = 0;
-  /// its copy back was asked for here,
+  /// its reload was queued here,
   PassStep reloaded_in;
   int reloaded = -1;  ///< A moment there; -1: never.
   std::int64_t reloaded_ns = 0;
   std::int64_t back_begin_ns = 0;
   std::int64_t back_end_ns = 0;
-  /// and this is when compute could go on with it.
-  std::int64_t ready_ns = -1;  ///< -1: nobody asked for it.
+  /// and this is when compute could use it.
+  std::int64_t ready_ns = -1;  ///< -1: it was not needed.
 };
 
 /// The bytes allocated from here on, above what was there before the step.
@@ -75,11 +75,11 @@ struct MemoryPoint {
   std::int64_t bytes = 0;
 };
 
-/// Where the most was allocated.
+/// The moment of the peak.
 struct PeakLocation {
   PassStep pass;
   int moment = -1;    ///< In the chunk's timeline.
-  std::string scope;  ///< Of the operator, or of the saved buffer that backward wanted.
+  std::string scope;  ///< Of the operator, or of the saved buffer that backward unpacked.
   std::string what;   ///< The operator, or the one that saved the buffer.
 };
 
@@ -94,10 +94,10 @@ struct Simulation {
   Bytes bytes_out;
   Bytes bytes_back;
   Bytes bytes_gathered;  ///< Of whole buffers, this rank's part included.
-  // Empty unless asked for.
+  // Empty unless requested.
   std::vector<SimulatedSpan> spans;
   std::vector<SimulatedTransfer> transfers;  ///< In the order of their copies out.
-  /// One for every moment of every pass, in order; and before that of an unpack's replay.
+  /// One for every moment of every pass, in order, preceded by that of the unpack's replay.
   std::vector<MemoryPoint> memory;
 };
 
@@ -108,7 +108,7 @@ struct SimulateOptions {
   ShardModel shard = {};  ///< The ranks that share what the plan shards.
 };
 
-/// Whether every chunk was recorded with its times: what simulate() needs.
+/// Whether every chunk was profiled with its times, as simulate() requires.
 [[nodiscard]] bool has_times(const Profile& profile);
 
 /// Takes time in proportion to the moments, buffers and copies of the step.
@@ -117,22 +117,22 @@ struct SimulateOptions {
 [[nodiscard]] Simulation simulate(const Profile& profile, const Plan& plan,
                                   const SimulateOptions& options = {});
 
-/// Fills in the plan's allowances, so that as long as sizes stay the recorded ones the device never
-/// holds more than `budget`, where the plan's decisions allow that at all: releases as late and
-/// reloads as early as memory allows. An empty schedule: one_pass().
-/// Passes in flight of one chunk share its allowances, which suit some of them less than others: a
-/// budget near the smallest possible one may be missed there. simulate() tells.
+/// Fills in the plan's allowances so that, with the profiled sizes, device memory stays within
+/// `budget` if the plan's decisions permit it: releases as late and reloads as early as memory
+/// allows. An empty schedule: one_pass().
+/// Passes in flight of one chunk share its allowances, which fit some of them better than others: a
+/// budget near the smallest possible one may be missed there. simulate() shows whether it is.
 /// Errors: as simulate().
 void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
                     const PassSchedule& schedule = {});
 
-/// Decides how far copies of a plan by rules may lag and run ahead. Allowances for the least memory
-/// that takes no longer than windows of one layer's offloaded bytes (at most a gibibyte) would,
-/// even with a link that is a tenth slower than the profile's; or, where the plan's limits have a
-/// slowdown, no longer than such windows and the slowdown allow. Where there are none, or the
-/// profile has no times, limits for such windows. A plan that shards gets limits from sizes alone,
-/// so that they are the same on all ranks: one layer's bytes on their way out, and no further
-/// gathers ahead than gather_order() has. A plan that has windows or allowances is left as it is.
+/// Chooses offload and prefetch windows for a plan by rules: allowances for the least memory that
+/// takes no longer than windows of one layer's offloaded bytes (at most 1 GiB) would, even with a
+/// link that is a tenth slower than profiled; where the plan's limits have a slowdown, no longer
+/// than such windows and the slowdown allow. Where no such allowances exist, or the profile has no
+/// times, limits for such windows. A plan that shards gets limits from sizes alone, so that they
+/// are the same on all ranks: an offload window of one layer's bytes, and no more prefetched
+/// all-gathers than gather_order() has. A plan that has windows or allowances is not changed.
 /// Errors: as simulate().
 void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {},
                  const ShardModel& shard = {});

@@ -1,4 +1,4 @@
-/// Names a region of a model, so that rules and reports can speak of "layers.3.attention".
+/// Names a region of a model, so that rules and reports can refer to "layers.3.attention".
 ///
 /// A scope adds its name to those around it on this thread: Scope("mlp") within Scope("layers.3")
 /// is "layers.3.mlp". Where no session records on this thread it costs one read of a thread-local.
@@ -21,15 +21,15 @@ class Scope {
     if (entered_) leave();
   }
 
-  /// The present scope of this thread; empty outside of all scopes and while nobody records.
+  /// The current scope of this thread; empty outside of all scopes and while no session records.
   [[nodiscard]] static const std::string& current();
 
-  /// Whether anyone on this thread wants to know about scopes.
+  /// Whether a session on this thread needs scopes now.
   [[nodiscard]] static bool wanted();
 
   /// For callers that cannot nest objects, such as module hooks: enter() and leave() in pairs.
   static void enter(std::string_view name);
-  /// As enter(), but `path` is the whole scope, whatever is around it.
+  /// As enter(), but `path` is the whole scope, whatever the enclosing scopes are.
   static void enter_absolute(std::string_view path);
   static void leave() noexcept;
 

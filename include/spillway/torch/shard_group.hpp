@@ -1,12 +1,12 @@
-/// Ranks that hold copies of the same buffers, as a session needs them to keep a part each.
+/// Ranks that hold copies of the same buffers, over which a session shards them.
 ///
 /// spillway::parallel makes one of a Group (spillway/parallel/shard_group.hpp); a session takes it
 /// by Session::set_shard_group().
 ///
-/// Order:   all ranks call the same functions in the same order; a session sees to that. Nobody
-///          else may use what they travel over: give a session groups of its own.
+/// Order:   all ranks call the same functions in the same order; a session ensures that. Nothing
+///          else may use the underlying communicator: give a session groups of its own.
 /// Threads: one at a time.
-/// Errors:  what the implementation throws when another rank does not come.
+/// Errors:  what the implementation throws when another rank does not take part.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace spillway {
 
 class ShardGroup {
  public:
-  /// Bytes that are on their way. Dropped without wait(): they go on, and nobody may rely on them.
+  /// An all-gather under way. If destroyed without wait() it continues, and its result is undefined.
   class Gather {
    public:
     Gather() = default;
@@ -28,11 +28,11 @@ class ShardGroup {
     Gather& operator=(const Gather&) = delete;
     virtual ~Gather() = default;
 
-    /// The current stream may use the whole from here on; on the CPU it returns when that is there.
+    /// The current stream may read the whole from here on; on the CPU it returns when complete.
     virtual void wait() = 0;
   };
 
-  /// Words that are on their way.
+  /// An exchange of words under way.
   class Words {
    public:
     Words() = default;
@@ -40,7 +40,7 @@ class ShardGroup {
     Words& operator=(const Words&) = delete;
     virtual ~Words() = default;
 
-    /// All ranks' words, by rank. Blocks until every rank has sent its own. Once.
+    /// All ranks' words, by rank. Blocks until every rank has sent its own. Call once.
     [[nodiscard]] virtual std::vector<std::uint64_t> read() = 0;
   };
 
@@ -49,19 +49,19 @@ class ShardGroup {
   ShardGroup& operator=(const ShardGroup&) = delete;
   virtual ~ShardGroup() = default;
 
-  /// This rank's place, 0 to size() - 1.
+  /// This rank's index, 0 to size() - 1.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// Starts to put the parts of all ranks one behind the other into `whole`: bytes, contiguous, of
-  /// equal sizes. Does not wait for other ranks.
+  /// Starts an all-gather of the ranks' parts into `whole`, in the order of ranks: contiguous byte
+  /// tensors, parts of equal size. Does not wait for other ranks.
   /// Ordering: after all work now queued on the current stream.
-  /// Lifetime: both tensors must stay until wait() has returned and the stream that called it has
+  /// Lifetime: both tensors must live until wait() has returned and the stream that called it has
   ///           passed that point.
   [[nodiscard]] virtual std::unique_ptr<Gather> gather(at::Tensor whole, at::Tensor part) = 0;
 
-  /// Sends a few words, as many as the others do, from host to host. Does not wait for other ranks
-  /// nor for the device.
+  /// Sends a few words from host to host, the same number on every rank. Does not wait for other
+  /// ranks nor for the device.
   [[nodiscard]] virtual std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) = 0;
 };
 

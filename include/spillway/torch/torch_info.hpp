@@ -1,4 +1,4 @@
-/// Which LibTorch this program runs on. Plain values; no torch header is needed to read them.
+/// Which LibTorch this program runs on, as values that need no torch header.
 #pragma once
 
 #include <string>

@@ -5,9 +5,9 @@
 
 namespace spillway {
 
-/// Runs `wait`, which waits for somebody else: a message of another rank, a batch of a data loader.
-/// A session within whose step this thread is does not take the time for computing when it records
-/// or times the step. Without one it just runs. What `wait` allocates counts as always.
+/// Runs `wait`, which waits for something outside: a message of another rank, a batch of a data
+/// loader. Within a step of a session on this thread its time does not count as compute in the
+/// profile. Outside of a step it just runs. What `wait` allocates is counted as usual.
 /// Errors: what `wait` throws.
 void untimed_wait(const std::function<void()>& wait);
 

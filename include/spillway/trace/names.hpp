@@ -22,7 +22,7 @@ namespace spillway {
 /// number: "a buffer that is not in the plan".
 [[nodiscard]] std::string buffer_name(const ChunkPlan& plan, int id);
 
-/// What went on before a moment.
+/// The work before a moment.
 struct Piece {
   std::string name;
   int since = -1;  ///< The moment that it began with: pieces of one operator have the same one.
@@ -30,7 +30,7 @@ struct Piece {
 };
 
 /// By moment, and one more for what comes after the last. `call` names an operator by its number,
-/// `unpacked` a buffer by the place of its unpack.
+/// `unpacked` a buffer by the index of its unpack.
 [[nodiscard]] std::vector<Piece> pieces_of(const std::vector<Moment>& moments,
                                            const std::function<std::string(int)>& call,
                                            const std::function<std::string(int)>& unpacked);

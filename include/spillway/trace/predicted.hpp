@@ -1,4 +1,4 @@
-/// What a simulation says a step does, as events to look at.
+/// The events of a simulated step, for a trace.
 #pragma once
 
 #include "spillway/plan/plan.hpp"

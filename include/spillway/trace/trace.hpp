@@ -1,4 +1,4 @@
-/// What streams did in a step, for people to look at: as the JSON that Perfetto (ui.perfetto.dev)
+/// The work of streams in a step, as the JSON that Perfetto (ui.perfetto.dev)
 /// and chrome://tracing read. Several processes side by side share one clock: what was predicted
 /// and what was measured.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// Something that took time.
+/// An interval of work.
 struct TraceSpan {
   std::string name;
   std::string category;  ///< "forward", "copy out", "wait", ...: spans of one kind, to filter by.
@@ -59,14 +59,14 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-/// What a step did, whoever tells it: a simulation, or marks on the streams of a device. Times
-/// count from the step's begin.
+/// The events of a step, from a simulation or from events on the streams of a device. Times count
+/// from the begin of the step.
 struct StepEvents {
   std::vector<TraceSpan> passes;
   std::vector<TraceSpan> compute;
   std::vector<TraceSpan> copies_out;
   std::vector<TraceSpan> copies_back;
-  std::vector<TraceSpan> gathers;  ///< Of what is sharded: from their begin until they are there.
+  std::vector<TraceSpan> gathers;  ///< All-gathers of sharded buffers, from begin to end.
   std::vector<TracePoint> memory;  ///< Bytes on the device above what was there before the step.
 };
 

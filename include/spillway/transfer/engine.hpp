@@ -6,7 +6,7 @@
 ///   reload    the copy back starts as soon as the consumer's present work is done
 ///   ready     the consumer's stream waits for the copy back; what it queues next may read it
 ///
-/// Small copies wait for company: handing over a group costs the host little more than one copy.
+/// Small copies are grouped: queuing a group costs the host little more than one copy.
 /// A group goes to the device when it is full, when a copy of another stream or a large one
 /// follows, when release(), reload() or ready() needs one of its members, or at flush().
 ///
@@ -65,14 +65,13 @@ class TransferEngine {
   /// Blocks until the copies are done. Precondition: no tickets are left.
   ~TransferEngine();
 
-  /// Asks for `source` to be copied into the tier and returns at once; nothing if the tier has no
-  /// room.
+  /// Starts copying `source` into the tier and returns at once; nothing if the tier has no room.
   /// Ordering: the copy starts after all work now queued on `producer`.
   /// Lifetime: the source must stay valid and unmodified until it was released and the consumer has
   /// passed that point.
   /// Errors: InvalidArgument for an empty source; DeviceError if the device refuses the copy. No
-  /// ticket exists and nothing is held then; `producer` may overwrite the source. (For a small copy
-  /// the refusal may come later: release() and reload() throw it then.)
+  /// ticket exists and no memory is taken then; `producer` may overwrite the source. (For a small
+  /// copy the refusal may come later: release() and reload() throw it then.)
   [[nodiscard]] std::optional<Ticket> offload(std::span<const std::byte> source, Stream& producer);
 
   /// Makes `consumer` wait for the copy out. What is queued on it from now on may overwrite the
@@ -80,8 +79,7 @@ class TransferEngine {
   /// Errors: DeviceError if the device refused the copy out. The source holds the only copy then.
   void release(Ticket& ticket, Stream& consumer);
 
-  /// Asks for the buffer to be copied back into `destination`, which must be as large as the
-  /// source.
+  /// Starts copying the buffer back into `destination`, which must be as large as the source.
   /// Ordering: after all work now queued on `consumer`, and after the copy out, done or not. May be
   /// called again with another destination, any number of times.
   /// Lifetime: the destination must stay valid until ready() was called and the consumer has passed
@@ -96,7 +94,7 @@ class TransferEngine {
   /// stream given to reload() may overwrite the destination then, and reload() may be tried again.
   void ready(Ticket& ticket, Stream& consumer);
 
-  /// Hands over the small copies that wait for company: at the end of a burst of calls.
+  /// Queues the small copies of groups that are not full: at the end of a burst of calls.
   void flush();
 
   [[nodiscard]] TransferTotals totals() const;
@@ -105,7 +103,7 @@ class TransferEngine {
   /// of records count from `epoch`, which was made with Timing::kOn and recorded on a stream of
   /// this device. Records that were not drained are forgotten.
   void start_timing(EventRef epoch);
-  /// ... no longer. The records of what was timed can still be drained.
+  /// Stops timing. The records of timed copies can still be drained.
   void stop_timing();
 
   /// The records of all tickets destroyed since the last call whose copies were timed, in that
@@ -139,7 +137,7 @@ class TransferEngine {
   std::unique_ptr<detail::TicketStates> states_;
   std::vector<detail::PendingRecord> records_;
   TransferTotals totals_;
-  std::exception_ptr deferred_;  // An error met where none can be thrown.
+  std::exception_ptr deferred_;  // An error from where none can be thrown.
 };
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-/// What the engine tells about its copies. Plain values.
+/// Statistics and records of the engine's copies. Value types.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct TransferTotals {
 
 /// One copy. Times count from the engine's construction, or from what start_timing() was given.
 struct CopyRecord {
-  Nanoseconds queued{};   ///< When it was asked for, on the host.
+  Nanoseconds queued{};   ///< When it was requested, on the host.
   Nanoseconds started{};  ///< When the copy stream reached it, on the device.
   Nanoseconds done{};     ///< When it had finished, on the device.
-  Nanoseconds wait{};     ///< How long the stream that needed it stood still for it.
+  Nanoseconds wait{};     ///< How long the stream that needed it waited for it.
 };
 
 struct TransferRecord {

@@ -14,11 +14,11 @@ namespace detail {
 struct TicketState;
 }
 
-/// Move-only. Destroying it, at whatever point, cancels what is left and is always safe: the block
-/// goes back to the tier with the event of the last copy that uses it, the producer's stream waits
-/// for a copy out that was not released, and the consumer's stream for a copy back that was not
-/// made ready. So the memory of source and destination may be used again on those streams, as if
-/// release() and ready() had been called. Threads: one at a time.
+/// Move-only. Destroying it, at whatever point, cancels the remaining steps and is always safe: the
+/// block goes back to the tier with the event of the last copy that uses it, the producer's stream
+/// waits for a copy out that was not released, and the consumer's stream for a copy back that
+/// ready() was not called for. So the memory of source and destination may be used again on those
+/// streams, as if release() and ready() had been called. Threads: one at a time.
 class Ticket {
  public:
   Ticket() noexcept = default;
@@ -33,9 +33,9 @@ class Ticket {
   /// As TransferRecord::ticket.
   [[nodiscard]] std::uint64_t id() const noexcept;
   [[nodiscard]] Bytes size() const noexcept;
-  /// The source may have been given up; before that it can be used as it is, without a reload.
+  /// The source may have been released; before that it can be used without a reload.
   [[nodiscard]] bool released() const noexcept;
-  /// A reload was asked for.
+  /// A reload was requested.
   [[nodiscard]] bool reloading() const noexcept;
 
   void swap(Ticket& other) noexcept {

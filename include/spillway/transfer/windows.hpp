@@ -17,7 +17,7 @@ namespace spillway {
 
 /// Buffers whose copy out is under way and whose source still stands on the device. Sources are
 /// released oldest first and as late as the limit allows, so that the wait for the copy is normally
-/// over before it is asked for.
+/// over before it begins.
 template <typename Item>
 class OffloadWindow {
  public:
@@ -29,14 +29,14 @@ class OffloadWindow {
     held_ += size;
   }
 
-  /// The oldest buffer if the window holds more than its limit. Call until it says nothing.
+  /// The oldest buffer if the window has more than its limit. Call until it returns nothing.
   [[nodiscard]] std::optional<Item> pop_overdue() {
     if (held_ <= limit_) return std::nullopt;
     return pop_oldest();
   }
 
-  /// The oldest buffer, whatever the limit: for the end of a forward pass that must give everything
-  /// up.
+  /// The oldest buffer, whatever the limit: for the end of a forward pass that must release
+  /// everything.
   [[nodiscard]] std::optional<Item> pop_oldest() {
     if (items_.empty()) return std::nullopt;
     Item item = std::move(items_.front().first);
@@ -45,8 +45,8 @@ class OffloadWindow {
     return item;
   }
 
-  /// Takes out the first buffer for which `matches` holds: backward wants it and finds it still on
-  /// the device. Looks from the newest, which backward wants first.
+  /// Takes out the first buffer for which `matches` holds: backward needs it and it is still on the
+  /// device. Searches from the newest, which backward needs first.
   template <typename Predicate>
   [[nodiscard]] std::optional<Item> take(Predicate&& matches) {
     for (std::size_t i = items_.size(); i-- > 0;) {
@@ -77,19 +77,18 @@ class OffloadWindow {
   std::deque<std::pair<Item, Bytes>> items_;
 };
 
-/// Buffers in the order backward will want them. Reloads run ahead of their use by at most the
-/// limit.
+/// Buffers in the order in which backward will need them. At most the limit is prefetched.
 template <typename Item>
 class ReloadWindow {
  public:
   /// At least one buffer is always under way, whatever the limit: a buffer larger than the window
-  /// must come back too.
+  /// must be reloaded too.
   explicit ReloadWindow(Bytes limit) : limit_(limit) {}
 
   void append(Item item, Bytes size) { waiting_.emplace_back(std::move(item), size); }
 
-  /// The next buffer to start reloading now, if the window has room for it. Call until it says
-  /// nothing.
+  /// The next buffer to start reloading now, if the window has room for it. Call until it
+  /// returns nothing.
   [[nodiscard]] std::optional<Item> next() {
     if (waiting_.empty()) return std::nullopt;
     const Bytes size = waiting_.front().second;

@@ -18,12 +18,12 @@ const std::vector<std::string>& recompute_words() {
   return kWords;
 }
 
-/// Notes the keys that are there but say nothing.
+/// Notes the keys that are given but have no effect.
 void note_unused(const TomlReader& section, std::initializer_list<const char*> keys,
                  const std::string& reason, std::vector<std::string>& notes) {
   for (const char* key : keys) {
     if (section.has(key)) {
-      notes.push_back("[megatron] " + std::string(key) + " says nothing here: " + reason);
+      notes.push_back("[megatron] " + std::string(key) + " has no effect here: " + reason);
     }
   }
 }
@@ -132,7 +132,7 @@ void read_recompute(TomlReader& section, MegatronWords& words, std::vector<std::
 
 MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes) {
   MegatronWords words;
-  words.place = section.place();
+  words.location = section.location();
   read_fine_grained(section, words, notes);
   read_layer_offloading(section, words, notes);
   read_recompute(section, words, notes);

@@ -60,7 +60,7 @@ void read_conditions(TomlReader& table, Rule& rule) {
 
 void read_action(TomlReader& table, Rule& rule) {
   if (!table.has("action")) {
-    throw ConfigError("rules", to_string(table.place()) +
+    throw ConfigError("rules", to_string(table.location()) +
                                    ": [[rule]] has no action; write action = \"keep\", \"offload\" "
                                    "or \"recompute\"");
   }
@@ -69,7 +69,7 @@ void read_action(TomlReader& table, Rule& rule) {
   if (const auto word = table.word("fallback", action_words())) rule.fallback = *action_kind(*word);
   if (rule.fallback == ActionKind::kRecompute) {
     table.refuse_value("fallback",
-                       "when the action proves impossible it is too late to record what "
+                       "when the action turns out to be impossible it is too late to record what "
                        "recomputing needs; write \"keep\" or \"offload\"");
   }
   if (table.has("fallback") && rule.fallback == rule.action.kind) {
@@ -78,8 +78,7 @@ void read_action(TomlReader& table, Rule& rule) {
   }
   rule.action.shard = table.flag("shard").value_or(false);
   if (rule.action.shard && rule.action.kind == ActionKind::kRecompute) {
-    table.refuse_value("shard",
-                       "what is recomputed is held by nobody, so there is nothing to slice");
+    table.refuse_value("shard", "a recomputed buffer is not stored, so there is nothing to shard");
   }
   rule.action.tier = table.word("tier", {"host", "file"}).value_or("");
   if (table.has("tier") && rule.action.kind != ActionKind::kOffload) {
@@ -89,7 +88,7 @@ void read_action(TomlReader& table, Rule& rule) {
 
 Rule read_rule(TomlReader table) {
   Rule rule;
-  rule.place = table.place();
+  rule.location = table.location();
   rule.name = table.text("name").value_or("");
   read_conditions(table, rule);
   read_action(table, rule);
@@ -100,8 +99,8 @@ Rule read_rule(TomlReader table) {
 }
 
 void read_limits(TomlReader table, Rules& rules) {
-  table.accept_old_name("offload_window", "in_flight");
-  table.accept_old_name("offload_window_modules", "in_flight_modules");
+  table.accept_old_name("offload_window", "in_flight");                  // old name
+  table.accept_old_name("offload_window_modules", "in_flight_modules");  // old name
   table.accept_old_name("prefetch_window", "ahead");
   rules.limits.host = table.size("host");
   rules.limits.offload_window = table.size("offload_window");
@@ -122,15 +121,15 @@ void read_limits(TomlReader table, Rules& rules) {
       rules.limits.offload_window || rules.offload_window_modules || rules.limits.prefetch_window;
   if (rules.limits.slowdown && windows) {
     table.refuse("slowdown",
-                 "is for windows that the session finds; offload_window, offload_window_modules "
-                 "and prefetch_window give "
-                 "them: leave those out");
+                 "applies to windows that the session chooses, but offload_window, "
+                 "offload_window_modules or prefetch_window sets one; remove slowdown or those "
+                 "keys");
   }
 }
 
 [[noreturn]] void refuse_second_section(const TomlReader& section, const std::string& name,
                                         const std::string& first) {
-  throw ConfigError("rules", to_string(section.place()) + ": [" + name + "] and [" + first +
+  throw ConfigError("rules", to_string(section.location()) + ": [" + name + "] and [" + first +
                                  "] are both given; nothing says which comes first, so use one and "
                                  "add [[rule]]s for the rest");
 }

@@ -1,8 +1,8 @@
-/// Linear and mixed-integer programmes, and the HiGHS solver behind its C interface.
+/// Linear and mixed-integer models, and the HiGHS solver behind its C interface.
 ///
-/// Deterministic: one thread, a fixed seed. The same programme and options give the same solution
+/// Deterministic: one thread, a fixed seed. The same model and options give the same solution
 /// as long as the time limit does not end the search; use the limit on nodes to end it early.
-/// Any thread may solve; programmes share nothing.
+/// Threads: any thread may solve; models share nothing.
 #pragma once
 
 #include <chrono>
@@ -52,8 +52,8 @@ class LinearModel {
 };
 
 enum class SolveStatus {
-  kOptimal,     ///< To the gap asked for.
-  kInfeasible,  ///< Proven.
+  kOptimal,     ///< To the requested gap.
+  kInfeasible,  ///< No solution exists.
   kStopped,     ///< A limit was reached; there may be a solution.
 };
 
@@ -62,18 +62,18 @@ struct SolveOptions {
   double gap = 1e-3;     ///< Relative.
   std::chrono::milliseconds time_limit{60000};
   int node_limit = std::numeric_limits<int>::max();
-  std::vector<double> start = {};  ///< A solution to begin with, by column; may be empty.
+  std::vector<double> start = {};  ///< An initial solution, by column; may be empty.
 };
 
 struct Solution {
   SolveStatus status{};
   std::vector<double> columns;  ///< Empty if none was found.
   double objective = 0;         ///< Of `columns`.
-  /// No solution is below it; minus infinity if nothing was proven.
+  /// The lower bound on the objective; minus infinity if there is none.
   double bound = -std::numeric_limits<double>::infinity();
 };
 
 /// Errors: Error if Spillway was built without HiGHS, or if HiGHS fails; the text says why.
-[[nodiscard]] Solution solve(const LinearModel& programme, const SolveOptions& options);
+[[nodiscard]] Solution solve(const LinearModel& model, const SolveOptions& options);
 
 }  // namespace spillway

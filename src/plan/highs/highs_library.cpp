@@ -64,8 +64,8 @@ std::string take_functions(void* library, HighsFunctions& functions) {
 
 /// The same from opening it on. Never closed again: threads that solved something have data of it
 /// until they end.
-std::string open_highs(const std::string& place, HighsFunctions& functions) {
-  if (void* const library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+std::string open_highs(const std::string& path, HighsFunctions& functions) {
+  if (void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     return take_functions(library, functions);
   }
   const char* const problem = ::dlerror();
@@ -74,20 +74,20 @@ std::string open_highs(const std::string& place, HighsFunctions& functions) {
 
 }  // namespace
 
-std::vector<std::string> highs_places() {
-  if (const char* const place = std::getenv(kVariable); place != nullptr && *place != '\0') {
-    return {place};
+std::vector<std::string> highs_paths() {
+  if (const char* const path = std::getenv(kVariable); path != nullptr && *path != '\0') {
+    return {path};
   }
   return {"libhighs.so", SPILLWAY_HIGHS_LIBRARY};
 }
 
-HighsFunctions load_highs(const std::vector<std::string>& places) {
+HighsFunctions load_highs(const std::vector<std::string>& paths) {
   std::string problems;
-  for (const std::string& place : places) {
+  for (const std::string& path : paths) {
     HighsFunctions functions;
-    const std::string problem = open_highs(place, functions);
+    const std::string problem = open_highs(path, functions);
     if (problem.empty()) return functions;
-    problems += (problems.empty() ? "" : ", ") + place + " (" + problem + ")";
+    problems += (problems.empty() ? "" : ", ") + path + " (" + problem + ")";
   }
   throw Error("solve", "the planner needs the HiGHS solver, version " +
                            std::to_string(HIGHS_VERSION_MAJOR) + "." +
@@ -97,7 +97,7 @@ HighsFunctions load_highs(const std::vector<std::string>& places) {
 }
 
 const HighsFunctions& highs() {
-  static const HighsFunctions kFunctions = load_highs(highs_places());
+  static const HighsFunctions kFunctions = load_highs(highs_paths());
   return kFunctions;
 }
 

@@ -36,14 +36,14 @@ struct HighsFunctions {
 /// Where HiGHS is looked for, in this order: what the environment variable SPILLWAY_HIGHS names, if
 /// it is set, and nothing else then; else "libhighs.so" as the loader finds it, which looks along
 /// the run path of the program or of the Python module; then where it was when this was built.
-[[nodiscard]] std::vector<std::string> highs_places();
+[[nodiscard]] std::vector<std::string> highs_paths();
 
-/// Loads the first of `places` that can be used, for good: it opens, and is of the version that
+/// Loads the first of `paths` that can be used, for good: it opens, and is of the version that
 /// this was built for.
-/// Errors: Error if there is none; the text says what was found at each place and what to do.
-[[nodiscard]] HighsFunctions load_highs(const std::vector<std::string>& places);
+/// Errors: Error if there is none; the text says what was found at each path and what to do.
+[[nodiscard]] HighsFunctions load_highs(const std::vector<std::string>& paths);
 
-/// load_highs(highs_places()), once; again after an error. Any thread.
+/// load_highs(highs_paths()), once; again after an error. Any thread.
 [[nodiscard]] const HighsFunctions& highs();
 
 }  // namespace spillway

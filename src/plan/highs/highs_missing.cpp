@@ -3,7 +3,7 @@
 
 namespace spillway {
 
-Solution solve(const LinearModel& /*programme*/, const SolveOptions& /*options*/) {
+Solution solve(const LinearModel& /*model*/, const SolveOptions& /*options*/) {
   throw Error("plan",
               "the planner needs the HiGHS solver, and Spillway was built without it; install the "
               "Python package highsbox (scripts/setup.sh does), pass -DSPILLWAY_PYTHON=<a python "

@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-/// By the call that made it; what nobody is known to have made comes first, as it was there first.
+/// By the call that made it; what no known call made comes first, because it existed first.
 std::vector<const BufferProfile*> in_order_of_production(
     std::vector<const BufferProfile*> buffers) {
   std::stable_sort(buffers.begin(), buffers.end(),

@@ -1,4 +1,4 @@
-/// What rules say about each buffer, before it is asked what can be made again.
+/// What rules say about each buffer, before the check of what can be recomputed.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-/// A scope whose numbers were taken out, and these, place by place.
+/// A scope whose numbers were taken out, and these numbers, in order.
 struct FoldedScope {
   std::string shape;
   std::vector<std::set<int>> numbers;

@@ -20,11 +20,11 @@ class Matcher {
 
   [[nodiscard]] bool matches(const Rule& rule, const BufferProfile& buffer) const;
 
-  /// The same for a value that an operator made and nobody saved, as if the operator itself had
-  /// saved it in `layer`. Rules that ask for a saver or for elements do not hold.
+  /// The same for a value that an operator made and autograd did not save, as if the operator
+  /// itself had saved it in `layer`. Rules that ask for a saver or for elements do not hold.
   [[nodiscard]] bool matches(const Rule& rule, const ValueProfile& value, int layer) const;
 
-  /// The first of `words` whose module saved the buffer, as its place in the list; their number if
+  /// The first of `words` whose module saved the buffer, as its index in the list; their number if
   /// none did.
   [[nodiscard]] static std::size_t first_module(const std::vector<std::string>& words,
                                                 const BufferProfile& buffer);

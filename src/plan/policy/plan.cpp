@@ -4,6 +4,7 @@
 #include <array>
 
 #include "plan/profile/common_fields.hpp"
+#include "plan/profile/structure.hpp"
 #include "util/files.hpp"
 #include "util/json_fields.hpp"
 
@@ -129,8 +130,8 @@ void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSou
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     const int call = chunk.operators[i].call;
     if (call <= last) {
-      const JsonPath place(operators, i);
-      refuse(source, JsonPath(place, "call"),
+      const JsonPath entry(operators, i);
+      refuse(source, JsonPath(entry, "call"),
              "more than " + std::to_string(last) + " wanted, found " + std::to_string(call));
     }
     last = call;
@@ -152,8 +153,8 @@ void check_recompute(const ChunkPlan& chunk, const JsonPath& path, const JsonSou
 
 void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
   const SiteTable& sites = chunk.sites;
-  check_places(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
-  check_places(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
+  check_indices(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
+  check_indices(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
   if (sites.kind.size() != sites.buffer.size()) {
     refuse(source, JsonPath(path, "buffer"),
            "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
@@ -175,7 +176,7 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
     const JsonPath decision(decisions, i);
     if (chunk.decisions[i].buffer != static_cast<int>(i)) {
       refuse(source, JsonPath(decision, "buffer"),
-             std::to_string(i) + ", its place in the list, wanted, found " +
+             std::to_string(i) + ", its index in the list, wanted, found " +
                  std::to_string(chunk.decisions[i].buffer));
     }
     if (chunk.decisions[i].action.shard &&
@@ -205,6 +206,24 @@ SiteTable sites_of(const ChunkProfile& chunk) {
   return sites;
 }
 
+namespace {
+
+/// The same of a plan as structure_digest() of the profile that it was made for.
+std::string structure_of(const Plan& plan) {
+  StructureDigest digest;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    digest.add_chunk(chunk.chunk);
+    for (const Decision& decision : chunk.decisions) digest.add_buffer(decision.position);
+    for (std::size_t i = 0; i < chunk.sites.kind.size(); ++i) {
+      const SiteKind& kind = chunk.sites.kinds[static_cast<std::size_t>(chunk.sites.kind[i])];
+      digest.add_site(chunk.sites.buffer[i], kind.dtype, static_cast<std::size_t>(kind.dimensions));
+    }
+  }
+  return digest.text();
+}
+
+}  // namespace
+
 bool made_for(const Plan& plan, const Profile& profile) {
   const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
     return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
@@ -219,19 +238,22 @@ std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema)
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
   const OldSchema old{"spillway.plan/3",
-                      {{"in_flight", "offload_window"},
-                       {"ahead", "prefetch_window"},
-                       {"second", "fallback"},
-                       {"most_leaving", "max_pending_release"},
-                       {"most_ahead", "max_prefetch"}},
-                      {{"held by the caller", "caller-owned"},
-                       {"fixed: held by the caller", "fixed: caller-owned"}}};
-  auto plan = read_document<Plan>(text, source, kPlanSchema, old);
+                      {{"in_flight", "offload_window"},                         // old name
+                       {"ahead", "prefetch_window"},                            // old name
+                       {"second", "fallback"},                                  // old name
+                       {"most_leaving", "max_pending_release"},                 // old name
+                       {"most_ahead", "max_prefetch"}},                         // old name
+                      {{"held by the caller", "caller-owned"},                  // old name
+                       {"fixed: held by the caller", "fixed: caller-owned"}}};  // old name
+  Json json = parse_document(text, source, kPlanSchema, old);
+  const bool is_old = json.at("schema") == old.schema;
+  auto plan = read_parsed<Plan>(std::move(json), source);
   const JsonPath root;
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     check_chunk(plan.chunks[i], JsonPath(chunks, i), source);
   }
+  if (is_old) plan.structure = structure_of(plan);  // The last schema had another digest.
   return plan;
 }
 

@@ -24,17 +24,17 @@ std::vector<int> match_calls(const ChunkProfile& chunk, const std::vector<PassCa
   const int shift = before - chunk.calls_before_first_save;
   std::vector<int> numbers;
   for (const PassCall& call : calls) {
-    const auto place = static_cast<std::size_t>(call.number);
-    if (numbers.size() <= place) numbers.resize(place + 1, -1);
+    const auto index = static_cast<std::size_t>(call.number);
+    if (numbers.size() <= index) numbers.resize(index + 1, -1);
     if (call.saves > 0) {
       const auto found = operators.find({call.saves, call.ordinal, call.name});
-      if (found != operators.end()) numbers[place] = found->second;
+      if (found != operators.end()) numbers[index] = found->second;
       continue;
     }
     const int number = call.number - shift;
     const bool there = number >= 0 && static_cast<std::size_t>(number) < chunk.operators.size();
     if (there && chunk.operators[static_cast<std::size_t>(number)].name == call.name) {
-      numbers[place] = number;
+      numbers[index] = number;
     }
   }
   return numbers;
@@ -49,8 +49,8 @@ std::vector<Moment> remapped(const std::vector<Moment>& moments, const std::vect
     moment.compute_ns += std::exchange(ns, 0);
     moment.untracked_bytes = std::max(moment.untracked_bytes, std::exchange(bytes, kNone));
     if (is_of_call(moment.kind)) {
-      const auto place = static_cast<std::size_t>(moment.index);
-      moment.index = place < numbers.size() ? numbers[place] : -1;
+      const auto index = static_cast<std::size_t>(moment.index);
+      moment.index = index < numbers.size() ? numbers[index] : -1;
       if (moment.index < 0) {
         ns = moment.compute_ns;
         bytes = moment.untracked_bytes;

@@ -1,4 +1,4 @@
-/// Finds the calls of one pass among those of another, where one has more of them: tables that are
+/// Matches the calls of one pass with those of another, where one has more of them: tables that are
 /// made once, casts that are kept for later passes; internal.
 #pragma once
 

@@ -34,7 +34,7 @@ class Modeller {
       life.born = life.saved = life.last_forward_use = life.dropped = -1;
       life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
-      life.held = buffer.fixed == FixedReason::kCallerOwned;
+      life.caller_owned = buffer.fixed == FixedReason::kCallerOwned;
       life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
     }
   }
@@ -124,7 +124,7 @@ class Modeller {
 PassModel model_of(const ChunkProfile& chunk, Bytes granularity) {
   if (chunk.timeline.empty()) {
     throw InvalidArgument("model", "chunk " + std::to_string(chunk.chunk) +
-                                       " of the profile has no timeline; record it anew with "
+                                       " of the profile has no timeline; profile it again with "
                                        "`spillway profile`");
   }
   return Modeller(chunk, granularity).run();

@@ -16,11 +16,15 @@ struct PassMoments {
   bool in_order = true;  // Nothing of its forward came after its backward had begun.
   std::optional<std::int64_t> tail_bytes;  // Seen since the last moment, before another pass's.
 
-  // Bytes beside saved buffers, which tell what is the pass's own where others are in flight:
-  std::optional<std::int64_t> before_forward;  // when its forward began,
-  std::optional<std::int64_t> left;   // as many more when another pass began before its backward,
-  std::int64_t before_backward = 0;   // when its backward began, less those;
-  std::optional<std::int64_t> after;  // as many more than that when another pass came behind it.
+  // Untracked bytes at the borders of the pass, to subtract those of other passes in flight.
+  // When its forward began.
+  std::optional<std::int64_t> before_forward;
+  // More than that when another pass began before its backward.
+  std::optional<std::int64_t> left;
+  // When its backward began, less `left`.
+  std::int64_t before_backward = 0;
+  // More than that when another pass followed.
+  std::optional<std::int64_t> after;
 
   /// One more of its sites is saved; whether it is the first.
   bool saved(int buffer) {
@@ -29,16 +33,16 @@ struct PassMoments {
     }
     return sites[static_cast<std::size_t>(buffer)]++ == 0;
   }
-  /// ... is gone; whether it was the last.
+  /// One of its sites is dropped; whether it was the last.
   bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
 };
 
-/// The moments; what came and went between the last of them and the end is with the last, so that
-/// the end has what was left.
+/// The moments; changes between the last of them and the end count for the last, so that the end has
+/// the remaining bytes.
 [[nodiscard]] std::vector<Moment> recorded_moments(const PassMoments& pass);
 
-/// The same with the bytes that are the pass's own: without those that others had left, or had
-/// in flight, when its forward or its backward began.
+/// The same with the bytes of the pass alone: without those of other passes in flight when its
+/// forward or its backward began.
 [[nodiscard]] std::vector<Moment> own_moments(const PassMoments& pass);
 
 }  // namespace spillway

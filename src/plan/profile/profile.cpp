@@ -1,35 +1,9 @@
 #include "spillway/plan/profile.hpp"
 
-#include <array>
-#include <cstdio>
-
+#include "plan/profile/structure.hpp"
 #include "util/files.hpp"
 
 namespace spillway {
-namespace {
-
-/// FNV-1a, 64 bits: small, and the same on every machine.
-class Digest {
- public:
-  /// The zero byte keeps ("ab", "c") and ("a", "bc") apart.
-  void add(std::string_view text) {
-    for (const char each : text) add_byte(static_cast<unsigned char>(each));
-    add_byte(0);
-  }
-
-  [[nodiscard]] std::string text() const {
-    std::array<char, 32> hex{};
-    std::snprintf(hex.data(), hex.size(), "%016llx", static_cast<unsigned long long>(state_));
-    return hex.data();
-  }
-
- private:
-  void add_byte(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
-
-  std::uint64_t state_ = 0xcbf29ce484222325ULL;
-};
-
-}  // namespace
 
 std::string_view to_string(FixedReason reason) {
   switch (reason) {
@@ -90,18 +64,12 @@ bool is_step_memory(FixedReason reason) {
 }
 
 std::string structure_digest(const Profile& profile) {
-  Digest digest;
+  StructureDigest digest;
   for (const ChunkProfile& chunk : profile.chunks) {
-    digest.add("chunk " + std::to_string(chunk.chunk));
-    for (const BufferProfile& buffer : chunk.buffers) {
-      digest.add(buffer.position.scope);
-      digest.add(buffer.position.saver);
-      digest.add(std::to_string(buffer.position.ordinal));
-    }
+    digest.add_chunk(chunk.chunk);
+    for (const BufferProfile& buffer : chunk.buffers) digest.add_buffer(buffer.position);
     for (const SiteProfile& site : chunk.sites) {
-      digest.add(std::to_string(site.buffer));
-      digest.add(site.dtype);
-      digest.add(std::to_string(site.sizes.size()));
+      digest.add_site(site.buffer, site.dtype, site.sizes.size());
     }
   }
   return digest.text();

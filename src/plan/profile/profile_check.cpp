@@ -62,7 +62,7 @@ class ChunkCheck {
       }
       if (value.persistent) {
         refuse(source_, JsonPath(path, "persistent"),
-               "only what came from outside of the pass lasts, and an operator made this");
+               "only what came from outside of the pass is persistent, and an operator made this");
       }
     }
     if (value.buffer != -1) {
@@ -99,7 +99,7 @@ class ChunkCheck {
   void check_buffer(const BufferProfile& buffer, std::size_t index, const JsonPath& path) const {
     if (buffer.id != static_cast<int>(index)) {
       refuse(source_, JsonPath(path, "id"),
-             std::to_string(index) + ", its place in the list, wanted, found " +
+             std::to_string(index) + ", its index in the list, wanted, found " +
                  std::to_string(buffer.id));
     }
     const Position& position = buffer.position;
@@ -139,9 +139,9 @@ class ChunkCheck {
     if (std::find_if(moments.begin(), moments.end(), is(MomentKind::kEnd)) != moments.end() - 1) {
       refuse(source_, timeline, "the end must come once, as the last moment");
     }
-    const JsonPath places(timeline, "index");
+    const JsonPath indices(timeline, "index");
     for (auto moment = moments.begin(); moment != moments.end(); ++moment) {
-      const JsonPath path(places, static_cast<std::size_t>(moment - moments.begin()));
+      const JsonPath path(indices, static_cast<std::size_t>(moment - moments.begin()));
       check_moment(*moment, moment < backward, path);
     }
   }

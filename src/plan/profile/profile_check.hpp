@@ -7,7 +7,7 @@
 namespace spillway {
 
 /// Errors: ConfigError for counts that cannot be, numbers that point to nothing, and a graph of
-/// values that contradicts itself: then nothing that reads the profile need ask again.
+/// values that contradicts itself. Readers of a checked profile need no further checks.
 void check_profile(const Profile& profile, const JsonSource& source);
 
 }  // namespace spillway

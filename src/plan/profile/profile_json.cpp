@@ -126,7 +126,7 @@ struct JsonColumns<Moment> {
     same("index", columns.index.size());
     same("compute_ns", columns.compute_ns.size());
     same("untracked_bytes", columns.untracked_bytes.size());
-    check_places(columns.kind, columns.kinds.size(), "kind", JsonPath(path, "kind"), source);
+    check_indices(columns.kind, columns.kinds.size(), "kind", JsonPath(path, "kind"), source);
     std::vector<Moment> moments;
     for (std::size_t i = 0; i < count; ++i) {
       moments.push_back({columns.kinds[static_cast<std::size_t>(columns.kind[i])], columns.index[i],
@@ -192,12 +192,12 @@ std::string to_json(const Profile& profile) {
 Profile profile_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"profile", file_name};
   const OldSchema old{"spillway.profile/3",
-                      {{"release_order", ""},  // No longer there.
-                       {"lasting", "persistent"},
-                       {"let_go", "last_forward_use"},
-                       {"other_bytes", "untracked_bytes"},
+                      {{"release_order", ""},               // Removed.
+                       {"lasting", "persistent"},           // old name
+                       {"let_go", "last_forward_use"},      // old name
+                       {"other_bytes", "untracked_bytes"},  // old name
                        {"later_bytes", "later_untracked_bytes"}},
-                      {{"held by the caller", "caller-owned"}}};
+                      {{"held by the caller", "caller-owned"}}};  // old name
   auto profile = read_document<Profile>(text, source, kProfileSchema, old);
   check_profile(profile, source);
   return profile;

@@ -19,12 +19,12 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
     superfluous[i] = dropped[to_index(moments[i].index)];
     dropped[to_index(moments[i].index)] = true;
   }
-  std::vector<int> new_place(moments.size());
+  std::vector<int> new_index(moments.size());
   std::vector<Moment> kept;
   Moment carried;
   bool any = false;
   for (std::size_t i = 0; i < moments.size(); ++i) {
-    new_place[i] = static_cast<int>(kept.size());
+    new_index[i] = static_cast<int>(kept.size());
     Moment moment = moments[i];
     moment.compute_ns += std::exchange(carried.compute_ns, 0);
     if (any) moment.untracked_bytes = std::max(moment.untracked_bytes, carried.untracked_bytes);
@@ -37,7 +37,7 @@ void keep_last_drops(std::vector<Moment>& moments, ChunkProfile& chunk) {
   }
   for (BufferProfile& buffer : chunk.buffers) {
     if (buffer.last_forward_use >= 0)
-      buffer.last_forward_use = new_place[to_index(buffer.last_forward_use)];
+      buffer.last_forward_use = new_index[to_index(buffer.last_forward_use)];
   }
   moments = std::move(kept);
 }

@@ -1,4 +1,4 @@
-/// What the moments of a recorded pass say about it; internal.
+/// From the moments of a recorded pass to the timeline of its profile; internal.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace spillway {
 
 /// Puts `moments` into the chunk, whose operators, buffers and sites are there already, and fills
 /// in what follows from them: times of operators, of forward and of backward. Takes bytes of
-/// buffers out of `untracked_bytes` from where they were made to where they were saved: only now it is
-/// known that they would be. Of several drops of a buffer the last counts. Without moments nothing
-/// has a time.
+/// buffers out of `untracked_bytes` from where they were made to where they were saved: only now it
+/// is known that they would be. Of several drops of a buffer the last counts. Without moments
+/// nothing has a time.
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk);
 
 /// Sets what follows from the compute times of a timeline: device times of operators, those of

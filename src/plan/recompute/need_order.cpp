@@ -37,7 +37,7 @@ class NeedOrder {
     return decision.action.kind == ActionKind::kRecompute;
   }
 
-  /// The buffer or anchor that holds a value; -1 if it lasts or is made by a replay.
+  /// The buffer or anchor that holds a value; -1 if it is persistent or made by a replay.
   [[nodiscard]] int holder(int id) const {
     const int buffer = value(id).buffer;
     if (buffer >= 0) return is_recomputed(buffer) ? -1 : buffer;

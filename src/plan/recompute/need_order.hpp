@@ -1,4 +1,4 @@
-/// The order in which backward and the replays in it need what is held.
+/// The order in which backward and its replays need buffers and anchors.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace spillway {
 
 /// As ChunkPlan::need_order says. Each call is replayed once, for the first buffer that needs it.
-/// `anchor_of`: by value, its place among the plan's anchors, -1 if it is none.
+/// `anchor_of`: by value, its index among the plan's anchors, -1 if it is none.
 [[nodiscard]] std::vector<int> need_order(const ChunkProfile& chunk, const ChunkPlan& plan,
                                           const std::vector<int>& anchor_of);
 

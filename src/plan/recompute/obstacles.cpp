@@ -18,7 +18,7 @@ std::string Obstacles::of_buffer(const BufferProfile& buffer) const {
   const RecipeProfile& recipe = buffer.recipe;
   if (!recipe.usable && recipe.reason.empty()) return "no recipe";
   if (!recipe.usable && stops(recipe.reason)) return recipe.reason;
-  if (buffer.value < 0) return "nobody saw how it was made";
+  if (buffer.value < 0) return "the operator that made it is unknown";
   const int call = chunk_.values[static_cast<std::size_t>(buffer.value)].call;
   return call < 0 ? "it came from outside of the pass" : of_call(call);
 }

@@ -1,4 +1,4 @@
-/// What stands in the way of making a buffer again.
+/// What prevents the recomputation of a buffer.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace spillway {
 
-/// Looks at one call at a time: what it reads is held, lasts or has obstacles of its own.
+/// Judges one call at a time: each of its inputs is an anchor, persistent, or has obstacles of its
+/// own.
 class Obstacles {
  public:
   /// Keeps a reference to `chunk`. `collectives`: whether they may be repeated.
@@ -16,7 +17,7 @@ class Obstacles {
 
   /// Why the call cannot be repeated; empty if it can.
   [[nodiscard]] std::string of_call(int call) const;
-  /// Why the buffer cannot be made again; empty if it can.
+  /// Why the buffer cannot be recomputed; empty if it can.
   [[nodiscard]] std::string of_buffer(const BufferProfile& buffer) const;
 
  private:

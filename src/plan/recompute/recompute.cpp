@@ -95,26 +95,26 @@ class RecomputePlanner {
     return requests_.empty() ? Request::kNone : requests_[to_index(id)];
   }
 
-  /// Holding what is slow to make is no use where no more than its own bytes are made of it.
+  /// Keeping a slow result does not pay where no more bytes than its own are computed from it.
   [[nodiscard]] bool is_worth_a_replay(int id) const {
     const Weighed& weighed = weights_->of(id);
     const std::uint64_t size = value(id).size.count();
-    switch (weighed.leaning) {
-      case Leaning::kReplay:
+    switch (weighed.preference) {
+      case Preference::kReplay:
         return true;
-      case Leaning::kSlow:
-      case Leaning::kByBytes:
+      case Preference::kSlow:
+      case Preference::kByBytes:
         if (request(id) != Request::kNone) return request(id) == Request::kReplay;
         return weighed.inputs < size &&
-               (weighed.leaning == Leaning::kByBytes || readers_[to_index(id)].made <= size);
-      case Leaning::kNamed:
-      case Leaning::kImpossible:
+               (weighed.preference == Preference::kByBytes || readers_[to_index(id)].made <= size);
+      case Preference::kNamed:
+      case Preference::kImpossible:
         return false;
     }
     return false;
   }
 
-  /// Backwards, so that all readers of what a call makes are known when its turn comes.
+  /// From the last call to the first, so that all readers of a call's outputs are known.
   void walk() {
     for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
       const std::vector<int>& makes = call_at(call).makes;
@@ -178,7 +178,7 @@ class RecomputePlanner {
     anchor.ordinal = made_by.ordinal;
     const Weighed& weighed = weights_->of(id);
     const Readers& readers = readers_[to_index(id)];
-    if (readers.first_from_outside < 0 && weighed.leaning == Leaning::kNamed) {
+    if (readers.first_from_outside < 0 && weighed.preference == Preference::kNamed) {
       anchor.action = rules_.rules[weighed.rule].action;
       anchor.reason = name_of(rules_.rules[weighed.rule], weighed.rule);
       ++summary_.anchors_by_rule[weighed.rule];
@@ -206,14 +206,14 @@ class RecomputePlanner {
       const int layer = call_at(readers_[to_index(id)].first_from_outside).layer;
       return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
     }
-    switch (weights_->of(id).leaning) {
-      case Leaning::kImpossible:
+    switch (weights_->of(id).preference) {
+      case Preference::kImpossible:
         return obstacles_.of_call(value(id).call);
-      case Leaning::kSlow:
+      case Preference::kSlow:
         return "takes longer to make than to fetch";
-      case Leaning::kReplay:
-      case Leaning::kNamed:
-      case Leaning::kByBytes:
+      case Preference::kReplay:
+      case Preference::kNamed:
+      case Preference::kByBytes:
         return "not larger than what it is made of";
     }
     return {};
@@ -237,7 +237,7 @@ class RecomputePlanner {
   std::optional<Weights> weights_;  // Once something is to be recomputed.
   std::vector<bool> replayed_;      // By call.
   std::vector<Readers> readers_;    // By value.
-  std::vector<int> anchor_of_;      // By value: its place among the anchors, -1 if it is none.
+  std::vector<int> anchor_of_;      // By value: its index among the anchors, -1 if it is none.
   RecomputeSummary summary_;
 };
 

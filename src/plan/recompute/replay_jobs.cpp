@@ -11,8 +11,7 @@
 namespace spillway {
 namespace {
 
-/// Carries out a pass on paper: what a session's book, buffers and replays would say, without
-/// memory.
+/// Simulates the recipes, buffers and replays of a session for one pass, without memory.
 class ReplayWalk {
  public:
   ReplayWalk(const PassModel& model, const ChunkPlan& plan, std::int64_t cache_limit)
@@ -78,14 +77,14 @@ class ReplayWalk {
   struct ValueState {
     int holders = 0;    // Recomputed buffers that start from it, and forward for an anchor.
     int holder = -1;    // The buffer or anchor that has it for them.
-    bool kept = false;  // Autograd has it, and no session moves it.
+    bool kept = false;  // Autograd holds it, and the session does not move it.
     bool recomputed = false;
     int readers_left = 0;
     int uses = 0;        // In the job that runs.
     int made_in = -1;    // The last job that made it.
-    int wanted_in = -1;  // The last job that must leave it.
+    int wanted_in = -1;  // The last job that must keep it.
     int read_in = -1;    // The last job that fetched it.
-    int seen = -1;       // By the last search that came by.
+    int seen = -1;       // By the last search.
   };
 
   struct BufferState {
@@ -94,7 +93,7 @@ class ReplayWalk {
     bool saved = false;
     bool awaited = false;
     bool dropped = false;
-    bool on_device = false;  // Made again.
+    bool on_device = false;  // Recomputed.
     std::vector<int> roots;  // Values.
   };
 
@@ -115,7 +114,7 @@ class ReplayWalk {
     return model_.value_bytes[to_index(value)];
   }
 
-  /// The managed buffer that autograd still has of a value; null if there is none.
+  /// The managed buffer by which autograd still holds a value; null if there is none.
   [[nodiscard]] const BufferState* saved_as(int value) const {
     const int id = profile_of(value).buffer;
     if (id < 0) return nullptr;
@@ -168,8 +167,8 @@ class ReplayWalk {
     const Position& position = chunk_.buffers[to_index(id)].position;
     throw InvalidArgument("simulate", "buffer " + std::to_string(id) + " (" + position.scope + " " +
                                           position.saver +
-                                          ") is to be recomputed, but nobody is known to have made "
-                                          "it; keep or offload it");
+                                          ") is to be recomputed, but the operator that made it is "
+                                          "unknown; keep or offload it");
   }
 
   void settle_awaited() {
@@ -194,7 +193,7 @@ class ReplayWalk {
     }
   }
 
-  /// Where the way back from `target` ends.
+  /// Where the walk back from `target` ends.
   void find_roots(int target, std::vector<int>& roots) {
     ++search_;
     values_[to_index(target)].seen = search_;
@@ -224,7 +223,7 @@ class ReplayWalk {
     return maker < 0 || value.kept || !may_repeat(maker);
   }
 
-  /// A plan that may not repeat collectives holds what they make.
+  /// A plan that may not repeat collectives keeps their results.
   [[nodiscard]] bool may_repeat(int call) const {
     const std::string& reason = call_at(call).no_replay;
     return reason.empty() || reason == kCollective;
@@ -256,8 +255,8 @@ class ReplayWalk {
     for (const int anchored : std::exchange(anchored_values_, {})) release_root(anchored);
   }
 
-  /// Counts the readers of what replays will make. A call that was counted has its way back counted
-  /// too.
+  /// Counts the readers of what replays will make. If a call is counted, so are all calls it
+  /// depends on.
   void expect(int target) {
     open_ = {profile_of(target).call};
     while (!open_.empty()) {
@@ -286,10 +285,11 @@ class ReplayWalk {
     BufferState& buffer = buffers_[to_index(id)];
     if (!buffer.recomputed || !buffer.saved || buffer.on_device) return;
     buffer.on_device = true;
-    if (now_ < model_.buffers[to_index(id)].last_forward_use) return;  // The model still has it.
+    if (now_ < model_.buffers[to_index(id)].last_forward_use)
+      return;  // The model still references it.
     buffer.on_device = false;
     ReplayJob job;
-    job.place = at;
+    job.unpack = at;
     job.buffer = id;
     find_calls(chunk_.buffers[to_index(id)].value, job);
     find_results(job);
@@ -367,8 +367,8 @@ class ReplayWalk {
     note_cached();
   }
 
-  /// Bytes that need not be allocated for a result, because it is made in what is read for the last
-  /// time.
+  /// Bytes that need not be allocated for a result, because it reuses an input that is read for the
+  /// last time.
   [[nodiscard]] std::int64_t taken_over(int call, int made) const {
     for (const int id : call_at(call).reads) {
       const ValueState& value = values_[to_index(id)];
@@ -432,7 +432,8 @@ class ReplayWalk {
     if (!buffer.managed || value_id < 0) return;
     ValueState& value = values_[to_index(value_id)];
     if (!buffer.recomputed) {
-      if (value.holder == id) result_.held_until[to_index(id)] = -1;  // Until they let go.
+      if (value.holder == id)
+        result_.held_until[to_index(id)] = -1;  // Until its values are released.
       return;
     }
     if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.recomputed) {

@@ -46,18 +46,18 @@ void Weights::weigh(int call, bool possible) {
   for (const int id : chunk_.operators[static_cast<std::size_t>(call)].makes) {
     const ValueProfile& value = chunk_.values[static_cast<std::size_t>(id)];
     if (!is_unsaved(value)) continue;
-    Weighed weighed = possible ? lean(value) : Weighed{Leaning::kImpossible, 0, 0, 0};
+    Weighed weighed = possible ? preference_for(value) : Weighed{Preference::kImpossible, 0, 0, 0};
     weighed.inputs = inputs;
-    switch (weighed.leaning) {
-      case Leaning::kReplay:
+    switch (weighed.preference) {
+      case Preference::kReplay:
         weighed.cost = inputs;
         break;
-      case Leaning::kByBytes:
+      case Preference::kByBytes:
         weighed.cost = std::min(value.size.count(), inputs);
         break;
-      case Leaning::kNamed:
-      case Leaning::kSlow:
-      case Leaning::kImpossible:
+      case Preference::kNamed:
+      case Preference::kSlow:
+      case Preference::kImpossible:
         weighed.cost = value.size.count();
         break;
     }
@@ -65,18 +65,18 @@ void Weights::weigh(int call, bool possible) {
   }
 }
 
-Weighed Weights::lean(const ValueProfile& value) const {
-  // To hold it would take a copy.
-  if (value.overwritten) return {Leaning::kReplay, 0, 0, 0};
+Weighed Weights::preference_for(const ValueProfile& value) const {
+  // Keeping it would take a copy.
+  if (value.overwritten) return {Preference::kReplay, 0, 0, 0};
   const int layer = chunk_.operators[static_cast<std::size_t>(value.call)].layer;
   for (std::size_t i = 0; i < rules_.rules.size(); ++i) {
     const Rule& rule = rules_.rules[i];
     const bool recompute = rule.action.kind == ActionKind::kRecompute;
     if (!recompute && !names_the_maker(rule)) continue;
     if (!matcher_.matches(rule, value, layer)) continue;
-    return {recompute ? Leaning::kReplay : Leaning::kNamed, i, 0, 0};
+    return {recompute ? Preference::kReplay : Preference::kNamed, i, 0, 0};
   }
-  return {is_slow(value) ? Leaning::kSlow : Leaning::kByBytes, 0, 0, 0};
+  return {is_slow(value) ? Preference::kSlow : Preference::kByBytes, 0, 0, 0};
 }
 
 bool Weights::is_slow(const ValueProfile& value) const {

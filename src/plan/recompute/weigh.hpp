@@ -1,4 +1,4 @@
-/// What speaks for making a value again that autograd did not save, and what for holding it.
+/// Whether to recompute or to keep a value that autograd did not save.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace spillway {
 
-/// What is known of an unsaved value before anybody reads it.
-enum class Leaning {
+/// What an unsaved value's own properties suggest, before its readers are known.
+enum class Preference {
   kReplay,      ///< A recompute rule covers it.
   kNamed,       ///< A keep or offload rule names what makes it.
-  kSlow,        ///< To make again, beside fetching it.
-  kImpossible,  ///< To make again.
-  kByBytes,
+  kSlow,        ///< Recomputing it takes longer than reloading it.
+  kImpossible,  ///< It cannot be recomputed.
+  kByBytes,     ///< The smaller of its bytes and its inputs' bytes decides.
 };
 
 struct Weighed {
-  Leaning leaning = Leaning::kByBytes;
+  Preference preference = Preference::kByBytes;
   std::size_t rule = 0;      ///< Of kNamed.
-  std::uint64_t inputs = 0;  ///< Bytes of anchors that making it again takes; saturates.
-  std::uint64_t cost = 0;    ///< The same for having it again, one way or the other.
+  std::uint64_t inputs = 0;  ///< Bytes of anchors that its recomputation needs; saturates.
+  std::uint64_t cost = 0;    ///< The same for the cheaper of recomputing and keeping it.
 };
 
 [[nodiscard]] constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
@@ -33,12 +33,12 @@ struct Weighed {
   return a > most - b ? most : a + b;
 }
 
-/// Whether an operator of the pass made the value and nobody saved it.
+/// Whether an operator of the pass made the value and autograd did not save it.
 [[nodiscard]] inline bool is_unsaved(const ValueProfile& value) {
   return value.buffer < 0 && value.call >= 0;
 }
 
-/// Weighs every unsaved value of a chunk, each once, after what it is made of. Keeps references.
+/// Weighs every unsaved value of a chunk once, inputs before outputs. Keeps references.
 class Weights {
  public:
   Weights(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
@@ -55,7 +55,7 @@ class Weights {
 
  private:
   void weigh(int call, bool possible);
-  [[nodiscard]] Weighed lean(const ValueProfile& value) const;
+  [[nodiscard]] Weighed preference_for(const ValueProfile& value) const;
   [[nodiscard]] bool is_slow(const ValueProfile& value) const;
   [[nodiscard]] std::uint64_t cost_of_inputs(int call) const;
 

@@ -66,7 +66,7 @@ Unit time_unit(double largest) {
   return unit_for(largest, std::array<Unit, 3>{{{"ms", 1e6}, {"us", 1e3}, {"ns", 1}}});
 }
 
-/// One axis: values from `low` to `high` onto places on the picture.
+/// One axis: values from `low` to `high` onto coordinates of the picture.
 struct Axis {
   double low;
   double high;
@@ -140,14 +140,14 @@ std::pair<Axis, Axis> axes_of(const Curve& curve, const std::vector<CurvePoint>&
 std::string grid(const Axis& x, const Axis& y) {
   std::string text;
   for (const double tick : y.ticks()) {
-    const double place = y.at(tick * y.unit.size);
-    text += line("grid", kLeft, place, kRight, place);
-    text += label(kLeft - 8, place + 4, "end", number(tick));
+    const double position = y.at(tick * y.unit.size);
+    text += line("grid", kLeft, position, kRight, position);
+    text += label(kLeft - 8, position + 4, "end", number(tick));
   }
   for (const double tick : x.ticks()) {
-    const double place = x.at(tick * x.unit.size);
-    text += line("axis", place, kBottom, place, kBottom + 5);
-    text += label(place, kBottom + 20, "middle", number(tick));
+    const double position = x.at(tick * x.unit.size);
+    text += line("axis", position, kBottom, position, kBottom + 5);
+    text += label(position, kBottom + 20, "middle", number(tick));
   }
   text += line("axis", kLeft, kBottom, kRight, kBottom) + line("axis", kLeft, kTop, kLeft, kBottom);
   text +=
@@ -158,12 +158,12 @@ std::string grid(const Axis& x, const Axis& y) {
 template <typename Time>
 std::string path(const char* kind, const std::vector<CurvePoint>& points, const Axis& x,
                  const Axis& y, const Time& time) {
-  std::string places;
+  std::string coordinates;
   for (const CurvePoint& point : points) {
-    places += (places.empty() ? "" : " ") + number(x.at(bytes_of(point))) + "," +
-              number(y.at(static_cast<double>(time(point))));
+    coordinates += (coordinates.empty() ? "" : " ") + number(x.at(bytes_of(point))) + "," +
+                   number(y.at(static_cast<double>(time(point))));
   }
-  return std::string("<polyline class=\"") + kind + "\" points=\"" + places + "\"/>\n";
+  return std::string("<polyline class=\"") + kind + "\" points=\"" + coordinates + "\"/>\n";
 }
 
 std::string dots(const std::vector<CurvePoint>& points, const Axis& x, const Axis& y) {

@@ -53,10 +53,10 @@ class Groups {
  public:
   void add(int chunk, const Member& member, const std::string& from, const std::string& to) {
     const FoldedScope scope = fold(member.scope);
-    const auto [place, added] =
+    const auto [entry, added] =
         known_.try_emplace({chunk, scope.shape, member.name, from, to}, groups_.size());
     if (added) groups_.push_back({scope, {chunk, "", member.name, from, to, 0, {}}});
-    auto& [folded, changed] = groups_[place->second];
+    auto& [folded, changed] = groups_[entry->second];
     folded.add(scope);
     ++changed.buffers;
     changed.bytes += member.bytes;
@@ -121,7 +121,7 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
     if (!same) others.emplace_back(what);
   };
   note(same_in_decisions(from, to, &Decision::bytes), "sizes of buffers");
-  note(same_in_decisions(from, to, &Decision::fallback), "second choices");
+  note(same_in_decisions(from, to, &Decision::fallback), "fallbacks");
   note(same_in_decisions(from, to, &Decision::reason), "reasons");
   note(same_in_chunks(from, to, [](const ChunkPlan& each) { return each.operators; }),
        "recorded operators");
@@ -134,7 +134,7 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
        "allowances");
   note(std::pair(from.max_pending_release, from.max_prefetch) ==
            std::pair(to.max_pending_release, to.max_prefetch),
-       "bytes that wait to leave, or were brought back prefetch_window");
+       "limits on pending releases and prefetched bytes");
   note(from.recompute_collectives == to.recompute_collectives, "recomputed collectives");
   note(from.notes == to.notes, "notes");
   return others;
@@ -156,9 +156,8 @@ PlanDifference difference(const Plan& from, const Plan& to) {
   add_if_changed(found.bytes, "budget", from.budget, to.budget);
   add_if_changed(found.bytes, "predicted peak", from.predicted_peak, to.predicted_peak);
   add_if_changed(found.bytes, "host memory", before.host, after.host);
-  add_if_changed(found.bytes, "in flight", before.offload_window, after.offload_window);
-  add_if_changed(found.bytes, "reloaded prefetch_window", before.prefetch_window,
-                 after.prefetch_window);
+  add_if_changed(found.bytes, "offload window", before.offload_window, after.offload_window);
+  add_if_changed(found.bytes, "prefetch window", before.prefetch_window, after.prefetch_window);
   add_if_changed(found.bytes, "smallest buffer", before.min_size, after.min_size);
   add_if_changed(found.times, "predicted step", from.predicted_step_ns, to.predicted_step_ns);
   add_if_changed(found.times, "bound", from.bound_step_ns, to.bound_step_ns);

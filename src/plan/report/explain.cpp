@@ -49,10 +49,10 @@ class ScopeRows {
   void add(const FoldedScope& scope, std::vector<std::string> words, Bytes bytes, bool fixed) {
     std::vector<std::string> key = words;
     key.push_back(scope.shape);
-    const auto [place, added] = known_.try_emplace(std::move(key), rows_.size());
+    const auto [entry, added] = known_.try_emplace(std::move(key), rows_.size());
     if (added) rows_.push_back({scope, std::move(words), {}, fixed});
-    rows_[place->second].scope.add(scope);
-    rows_[place->second].sum.add(bytes);
+    rows_[entry->second].scope.add(scope);
+    rows_[entry->second].sum.add(bytes);
   }
 
   [[nodiscard]] std::vector<Row> take() && {
@@ -68,7 +68,7 @@ class ScopeRows {
 std::vector<Row> rows_of(const ChunkPlan& chunk, const ChunkProfile* profile) {
   ScopeRows rows;
   for (const Decision& decision : chunk.decisions) {
-    // Nobody can do anything about fixed buffers, so they get one line a reason.
+    // Fixed buffers cannot be changed, so they get one line per reason.
     const bool fixed = is_fixed(decision);
     std::vector<std::string> words = {fixed ? "" : decision.position.saver, "",
                                       to_string(decision.action), decision.reason};
@@ -113,7 +113,7 @@ std::string chunk_table(const ChunkPlan& chunk, const ChunkProfile* profile) {
          in_columns(table, {numbers, numbers + 1}, 2);
 }
 
-/// How much is recorded for replays, and what they start from that autograd does not save.
+/// How many calls are recorded for replays, and their anchors.
 std::string replay_table(const ChunkPlan& chunk) {
   if (chunk.operators.empty()) return {};
   std::vector<std::vector<std::string>> table = {
@@ -163,11 +163,11 @@ std::string limits(const Plan& plan) {
     table.push_back({name, limit ? to_string(*limit) : "left to the session"});
   };
   add("host memory", plan.limits.host);
-  add("in flight", plan.limits.offload_window);
-  add("reloaded prefetch_window", plan.limits.prefetch_window);
+  add("offload window", plan.limits.offload_window);
+  add("prefetch window", plan.limits.prefetch_window);
   add("smallest buffer", plan.limits.min_size);
-  if (plan.max_pending_release) add("waiting to leave", plan.max_pending_release);
-  if (plan.max_prefetch) add("back ahead of use", plan.max_prefetch);
+  if (plan.max_pending_release) add("pending release", plan.max_pending_release);
+  if (plan.max_prefetch) add("prefetched", plan.max_prefetch);
   return "limits\n" + in_columns(table, {}, 2);
 }
 

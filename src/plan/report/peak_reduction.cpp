@@ -17,8 +17,8 @@ Plan without_windows(Plan plan) {
   return plan;
 }
 
-/// The profile as if all passes were later ones: what the first pass of a model makes for good is
-/// there before a step.
+/// The profile as if all passes were later ones: what the first pass of a model allocates
+/// permanently exists before a step.
 Profile of_later_steps(Profile profile) {
   for (ChunkProfile& chunk : profile.chunks) {
     if (!chunk.later_untracked_bytes) continue;

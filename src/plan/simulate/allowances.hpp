@@ -1,4 +1,4 @@
-/// Allowances while they are being found.
+/// Allowances while they are computed.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// By chunk, then site or place in the order of unpacks: the least that was found, or this.
+/// By chunk, then by site or by index in the order of unpacks: the least that was found, or this.
 using Allowances = std::vector<std::vector<std::int64_t>>;
 inline constexpr std::int64_t kNoAllowance = std::numeric_limits<std::int64_t>::max();
 

@@ -13,37 +13,38 @@
 namespace spillway {
 
 /// Reloads as early as everything up to their use allows.
-/// `carried`: percent of what has room that may be there while a later pass saves. What is there
-/// then makes that pass release sooner, which it may have to wait for.
+/// `carried`: percent of the free memory that reloads may use while a later pass saves. They make
+/// that pass release sooner, which it may have to wait for.
 class BackwardSetter final : public StepListener {
  public:
   BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
       : budget_(budget), carried_(carried), forward_(forward) {}
 
-  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
+                std::int64_t bytes) override {
     if (!points_.empty()) points_.back().slack = std::min(points_.back().slack, budget_ - bytes);
   }
 
-  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+  void repeats(const StepPosition& /*position*/, const ReplayJob& /*job*/,
                std::int64_t bytes) override {
     replay_slack_ = std::min(replay_slack_, budget_ - bytes);
   }
 
-  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& place,
+  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& position,
                                     int site) override {
     points_.push_back({});
-    return forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+    return forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& place, int unpack,
-                                       std::int64_t fetched) override {
+  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& position,
+                                       int unpack, std::int64_t fetched) override {
     Point point;
-    point.chunk = place.chunk;
+    point.chunk = position.chunk;
     point.unpack = unpack;
     point.ledger = walk.ledger();
     point.before = std::exchange(replay_slack_, kNoAllowance);
-    // Nobody could have reloaded for a backward that had not begun.
-    const bool first = std::exchange(last_pass_, place.pass) != place.pass;
+    // Nothing can be prefetched for a backward that has not begun.
+    const bool first = std::exchange(last_pass_, position.pass) != position.pass;
     point.fetched = first ? 0 : fetched;
     points_.push_back(point);
     return 0;
@@ -74,8 +75,8 @@ class BackwardSetter final : public StepListener {
     int unpack = -1;  // -1: a save.
     std::int64_t ledger = 0;
     std::int64_t fetched = 0;
-    std::int64_t slack = kNoAllowance;   // Up to the next point,
-    std::int64_t before = kNoAllowance;  // and while what led to this one was repeated.
+    std::int64_t slack = kNoAllowance;   // Up to the next point.
+    std::int64_t before = kNoAllowance;  // During the replay that led to this point.
   };
 
   std::int64_t budget_;

@@ -18,71 +18,72 @@ class ForwardSetter final : public StepListener {
  public:
   ForwardSetter(std::int64_t budget, Allowances& forward) : budget_(budget), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& place,
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
                                     int site) override {
-    const Stretch stretch = until_next_save(walk, place);
+    const Stretch stretch = until_next_save(walk, position);
     const Releases releases =
         releases_for(stretch, budget_, walk.ledger(), [&](const auto& release) {
           walk.for_each_in_window([&](ItemRef each) {
             const PlannedItem& item = walk.item(each);
-            const int until = each.pass == place.pass ? item.model_until
-                              : walk.model_has(each)  ? std::numeric_limits<int>::max()
-                                                      : -1;
+            const int until = each.pass == position.pass ? item.model_until
+                              : walk.model_has(each)     ? std::numeric_limits<int>::max()
+                                                         : -1;
             return release(item.bytes, until, std::numeric_limits<int>::max());
           });
         });
     const std::int64_t room = releases.ledger + budget_ - releases.most;
     const std::int64_t allowance = std::max(releases.ledger, std::min(room, releases.before - 1));
     std::int64_t& least =
-        forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+        forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
     least = std::min(least, allowance);
     return allowance;
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*place*/,
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
                                        int /*unpack*/, std::int64_t /*fetched*/) override {
     return 0;
   }
 
  private:
   /// What will be allocated up to the next save or unpack, if nothing is released.
-  [[nodiscard]] static Stretch until_next_save(const StepWalk& walk, const StepPosition& place) {
-    const PlannedChunk& chunk = walk.chunk_of(place);
-    const bool on = walk.backward_follows(place.pass);
+  [[nodiscard]] static Stretch until_next_save(const StepWalk& walk, const StepPosition& position) {
+    const PlannedChunk& chunk = walk.chunk_of(position);
+    const bool on = walk.backward_follows(position.pass);
     const int last = on ? chunk.model->end : chunk.model->backward_begins - 1;
     std::int64_t bytes = walk.bytes_with(0);
     Stretch stretch;
-    for (StepPosition ahead = place; ahead.moment < last;) {
+    for (StepPosition ahead = position; ahead.moment < last;) {
       ++ahead.moment;
       ahead.backward = ahead.moment >= chunk.model->backward_begins;
       stretch.add(ahead.moment, bytes + walk.untracked_at(ahead));
       const MomentKind kind = chunk.moment(ahead.moment).kind;
       if (kind == MomentKind::kSave || kind == MomentKind::kUnpack) break;
       for (const ItemEvent& event : chunk.events_at(ahead.moment)) {
-        bytes += change(walk, {place.pass, event.item}, event);
+        bytes += change(walk, {position.pass, event.item}, event);
       }
     }
     return stretch;
   }
 
-  /// What an event that is still to come does to the bytes on the device.
+  /// The change of bytes on the device by a future event.
   [[nodiscard]] static std::int64_t change(const StepWalk& walk, ItemRef what,
                                            const ItemEvent& event) {
     const PlannedItem& item = walk.item(what);
-    const bool held = walk.in_ledger(what) && (item.given_up < 0 || item.given_up >= event.moment);
-    const bool anchored = item.anchor && (held || item.entered <= event.moment);
+    const bool resident =
+        walk.in_ledger(what) && (item.given_up < 0 || item.given_up >= event.moment);
+    const bool anchored = item.anchor && (resident || item.entered <= event.moment);
     switch (event.kind) {
       case ItemEventKind::kBorn:
         return item.bytes;
-      case ItemEventKind::kModelLetsGo:
+      case ItemEventKind::kLastForwardUse:
         if (item.anchor) return anchored ? item.bytes : 0;
-        return item.managed && !held ? -item.bytes : 0;
+        return item.managed && !resident ? -item.bytes : 0;
       case ItemEventKind::kAnchored:
         return event.moment < item.model_until ? 0 : item.bytes;
       case ItemEventKind::kGivenUp:
         return event.moment < item.model_until ? 0 : -item.bytes;
       case ItemEventKind::kGone:
-        return held || !item.managed ? -item.bytes : 0;
+        return resident || !item.managed ? -item.bytes : 0;
     }
     return 0;
   }

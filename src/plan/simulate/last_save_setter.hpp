@@ -13,26 +13,26 @@
 
 namespace spillway {
 
-/// What is not released by the last save before a backward cannot be until the next save, and not
-/// at all once its own backward has begun. So the last save of a forward releases what has no room
-/// up to then.
+/// What is not released by the last save before a backward cannot be released until the next save,
+/// and not at all once its own backward has begun. So the last save of a forward releases what does
+/// not fit until then.
 class LastSaveSetter final : public StepListener {
  public:
   /// `reserve`: bytes to leave for reloads where an older pass's backward follows.
   LastSaveSetter(std::int64_t budget, std::int64_t reserve, Allowances& forward)
       : budget_(budget), reserve_(reserve), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& place,
+  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
                                     int site) override {
     finish();
-    const PlannedChunk& chunk = walk.chunk_of(place);
+    const PlannedChunk& chunk = walk.chunk_of(position);
     const bool last = static_cast<std::size_t>(site) + 1 == chunk.model->save_moment.size();
     const std::int64_t most =
-        forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
+        forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
     if (!last) return most;
     walk_ = &walk;
-    least_ = &forward_[static_cast<std::size_t>(place.chunk)][static_cast<std::size_t>(site)];
-    target_ = walk.backward_follows(place.pass) ? budget_ : budget_ - reserve_;
+    least_ = &forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
+    target_ = walk.backward_follows(position.pass) ? budget_ : budget_ - reserve_;
     ledger_ = walk.ledger();
     stretch_ = {};
     staying_.clear();
@@ -47,15 +47,17 @@ class LastSaveSetter final : public StepListener {
     return most;
   }
 
-  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
-    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment), bytes);
+  void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
+    if (walk_ != nullptr) stretch_.add(2 * walk_->position(position.pass, position.moment), bytes);
   }
 
-  void repeats(const StepPosition& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
-    if (walk_ != nullptr) stretch_.add(2 * walk_->position(place.pass, place.moment) + 1, bytes);
+  void repeats(const StepPosition& position, const ReplayJob& /*job*/,
+               std::int64_t bytes) override {
+    if (walk_ != nullptr)
+      stretch_.add(2 * walk_->position(position.pass, position.moment) + 1, bytes);
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*place*/,
+  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
                                        int /*unpack*/, std::int64_t /*fetched*/) override {
     return 0;
   }
@@ -76,7 +78,7 @@ class LastSaveSetter final : public StepListener {
   [[nodiscard]] bool changed() const noexcept { return changed_; }
 
  private:
-  /// What could still be released, and the part of the stretch that would win by it.
+  /// What could still be released, and the part of the stretch that would gain from it.
   struct Staying {
     std::int64_t bytes = 0;
     int from = 0;
@@ -93,7 +95,7 @@ class LastSaveSetter final : public StepListener {
   std::int64_t budget_;
   std::int64_t reserve_;
   Allowances& forward_;
-  const StepWalk* walk_ = nullptr;  // While a stretch goes on.
+  const StepWalk* walk_ = nullptr;  // During a stretch.
   std::int64_t* least_ = nullptr;
   bool changed_ = false;
   std::int64_t target_ = 0;

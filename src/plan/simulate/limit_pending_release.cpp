@@ -43,7 +43,7 @@ void Simulator::limit_pending_release(Plan& plan) const {
     const Bytes limit(layer.count() / 100 * percent);
     plan.max_pending_release = plan.max_prefetch = limit;
     if (costs_nothing()) return;
-    // Mostly one of the two is what time is missed by.
+    // Usually one of the two limits costs the time.
     plan.max_prefetch = std::nullopt;
     if (costs_nothing()) {
       for (const unsigned more : kPercent) {

@@ -34,7 +34,8 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
   }
 }
 
-/// Who passed a value to a call gives it up when that has returned, before anything else begins.
+/// A caller that passes a value to a call releases it when the call has returned, before anything
+/// else begins.
 int last_use_after(const PlannedChunk& chunk, int last_read) {
   const bool calls_next = last_read >= 0 && last_read < chunk.model->end &&
                           chunk.moment(last_read + 1).kind == MomentKind::kCallBegins;
@@ -70,7 +71,7 @@ void add_needs(PlannedChunk& chunk) {
     need(chunk.model->chunk->unpack_order[i], chunk.model->unpack_moment[i]);
   }
   for (const ReplayJob& job : chunk.replays.jobs) {
-    for (const int read : job.reads) need(read, chunk.model->unpack_moment[to_index(job.place)]);
+    for (const int read : job.reads) need(read, chunk.model->unpack_moment[to_index(job.unpack)]);
   }
 }
 
@@ -81,7 +82,7 @@ void add_events(PlannedChunk& chunk) {
   for (std::size_t i = 0; i < chunk.items.size(); ++i) {
     const PlannedItem& item = chunk.items[i];
     if (item.counted) add(item.born, ItemEventKind::kBorn, i);
-    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kModelLetsGo, i);
+    if (item.counted || item.managed) add(item.model_until, ItemEventKind::kLastForwardUse, i);
     if (item.anchor) add(item.entered, ItemEventKind::kAnchored, i);
     add(item.given_up, ItemEventKind::kGivenUp, i);
     if (item.counted || item.entered >= 0) add(item.gone, ItemEventKind::kGone, i);
@@ -108,8 +109,8 @@ void add_reload_order(PlannedChunk& chunk) {
   for (int id = static_cast<int>(chunk.items.size()) - 1; id >= 0; --id) queue(id);
 }
 
-/// By buffer: the largest results of a call that saved it. As much is there of gradients when
-/// backward asks for it.
+/// By buffer: the largest results of a call that saved it. Gradients take as much when backward
+/// unpacks it.
 std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
   const ChunkProfile& profile = *chunk.model->chunk;
   std::vector<std::int64_t> most(profile.buffers.size(), 0);
@@ -126,8 +127,8 @@ std::vector<std::int64_t> gradient_bytes(const PlannedChunk& chunk) {
   return most;
 }
 
-/// By moment: the most that may be there from it to the end.
-std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
+/// By moment: an upper bound on the bytes that persist from it to the end.
+std::vector<std::int64_t> persistent_from(const PlannedChunk& chunk) {
   const std::vector<std::int64_t> gradients = gradient_bytes(chunk);
   std::vector<std::int64_t> least(to_index(chunk.model->end) + 1, 0);
   std::int64_t so_far = chunk.persistent_bytes;
@@ -143,7 +144,7 @@ std::vector<std::int64_t> lasting_from(const PlannedChunk& chunk) {
   return least;
 }
 
-void add_what_stays(PlannedChunk& chunk) {
+void add_persistent_bytes(PlannedChunk& chunk) {
   const auto other = [&](int moment) { return chunk.moment(moment).untracked_bytes; };
   const int end = chunk.model->end;
   const int begins = chunk.model->backward_begins;
@@ -157,8 +158,8 @@ void add_what_stays(PlannedChunk& chunk) {
     }
     return;
   }
-  const std::vector<std::int64_t> persistent = lasting_from(chunk);
-  // What a node of the graph adds, later passes make beside what is there, and then add to it.
+  const std::vector<std::int64_t> persistent = persistent_from(chunk);
+  // Later passes allocate what a node of the graph adds, then add it to the existing gradient.
   chunk.grown_bytes.assign(to_index(end) + 1, 0);
   std::int64_t before_node = 0;
   for (int moment = begins + 1; moment <= end; ++moment) {
@@ -182,7 +183,7 @@ PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
   add_events(chunk);
   add_reload_order(chunk);
   chunk.gathers = gather_order(plan);
-  add_what_stays(chunk);
+  add_persistent_bytes(chunk);
   return chunk;
 }
 

@@ -17,23 +17,23 @@ namespace spillway {
 struct PlannedItem {
   std::int64_t bytes = 0;
   ActionKind action{};
-  std::int64_t part = 0;   ///< What this rank holds of it, if it is sharded; else 0.
-  std::int64_t whole = 0;  ///< Then: what it takes once it is gathered.
+  std::int64_t part = 0;   ///< Bytes of this rank's part, if it is sharded; else 0.
+  std::int64_t whole = 0;  ///< Then: its bytes once it is gathered.
   bool anchor = false;
   bool counted = false;  ///< As BufferLife says; never for anchors, as long as the model has them.
-  bool managed = false;  ///< In the session's hands.
+  bool managed = false;  ///< The session manages it.
   int born = -1;         ///< Moments, as in BufferLife and ReplayPlan. -1: never.
   int entered = -1;      ///< The session has it from here on: its first save, or as an anchor.
-  int model_until = -1;  ///< From here on the model does not hold it any more.
+  int model_until = -1;  ///< The model's last reference ends here.
   int given_up = -1;     ///< Of recomputed ones.
   int needed = -1;       ///< Backward, or a replay in it, first reads it here. -1: never.
   int dropped = -1;      ///< By autograd: from here on no bytes count as its own.
-  int gone = -1;         ///< The session has given it up.
+  int gone = -1;         ///< The session has released it.
 };
 
-/// In the order in which they are dealt with at a moment; the moment's own action comes behind
-/// those of the model.
-enum class ItemEventKind { kBorn, kModelLetsGo, kAnchored, kGivenUp, kGone };
+/// In the order in which they are handled at a moment; the moment's own action follows those of the
+/// model.
+enum class ItemEventKind { kBorn, kLastForwardUse, kAnchored, kGivenUp, kGone };
 
 struct ItemEvent {
   int moment = 0;
@@ -50,11 +50,11 @@ struct PlannedChunk {
   std::vector<int> first_event;   ///< By moment, and one more.
   std::vector<int> reload_order;  ///< Offloaded items, each once, as a session queues them.
   GatherOrder gathers;            ///< By item.
-  /// Bytes of others that stay while other passes run between forward and backward,
+  /// Untracked bytes that remain while other passes run between forward and backward,
   std::int64_t between_bytes = 0;
   /// and after backward, for later passes of the chunk to use: gradients. Not negative.
   std::int64_t persistent_bytes = 0;
-  /// By moment: by how much less a later pass has beside what is there already.
+  /// By moment: by how much the untracked bytes of a later pass are smaller.
   std::vector<std::int64_t> grown_bytes;
 
   [[nodiscard]] std::span<const ItemEvent> events_at(int moment) const {

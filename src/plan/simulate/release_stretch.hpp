@@ -38,8 +38,8 @@ class Stretch {
 /// How many of what may be released must be, oldest first, so that a stretch stays within the
 /// budget; as few as possible. Where that cannot be, those with which it comes nearest.
 struct Releases {
-  std::int64_t ledger = 0;                                         ///< Afterwards,
-  std::int64_t before = std::numeric_limits<std::int64_t>::max();  ///< and before the last of them.
+  std::int64_t ledger = 0;                                         ///< Afterwards.
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();  ///< Before the last of them.
   std::int64_t most = 0;                                           ///< Bytes of the stretch then.
 };
 

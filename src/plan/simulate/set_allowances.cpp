@@ -16,7 +16,7 @@ std::int64_t to_signed(Bytes bytes) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes.count(), kNoLimit));
 }
 
-/// Places at which a session is not asked, because the caller holds what is wanted: as if it were.
+/// Unpacks of caller-owned buffers, at which a session is not asked: as if it were.
 void fill_gaps(std::vector<std::int64_t>& allowances) {
   std::int64_t next = 0;
   for (std::size_t i = allowances.size(); i-- > 0;) {
@@ -36,11 +36,11 @@ std::vector<Bytes> to_bytes(const std::vector<std::int64_t>& numbers) {
 
 /// How passes in flight share the budget.
 struct Shares {
-  std::int64_t reserve = 0;  ///< See LastSaveSetter,
-  int carried = 100;         ///< BackwardSetter.
+  std::int64_t reserve = 0;  ///< See LastSaveSetter.
+  int carried = 100;         ///< See BackwardSetter.
 };
 
-/// Carries the plan out with nobody but itself to say how much may be there.
+/// Simulates the plan with no limits but those of this listener.
 void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
                      const StepLimits& limits, std::int64_t budget, const Shares& shares,
                      Plan& plan) {
@@ -55,7 +55,7 @@ void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule
   };
   ForwardSetter forward_setter(budget, forward);
   walk(forward_setter);
-  // What one pass releases leaves others with something else to release.
+  // What one pass releases changes what others must release.
   constexpr int kRounds = 8;
   bool changed = true;
   for (int round = 0; round < kRounds && changed; ++round) {
@@ -74,13 +74,14 @@ void find_allowances(const std::vector<PlannedChunk>& chunks, const PassSchedule
   }
 }
 
-/// The most that is ever there.
+/// The peak.
 class Peak final : public StepListener {
  public:
-  void computes(const StepPosition& /*place*/, std::int64_t /*ns*/, std::int64_t bytes) override {
+  void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
+                std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }
-  void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+  void repeats(const StepPosition& /*position*/, const ReplayJob& /*job*/,
                std::int64_t bytes) override {
     bytes_ = std::max(bytes_, bytes);
   }
@@ -91,7 +92,7 @@ class Peak final : public StepListener {
 };
 
 /// Passes in flight share one allowance a site, which may suit some of them less than others: aims
-/// lower until the budget holds. Gives the bytes that are reached.
+/// lower until the budget holds. Returns the bytes that are reached.
 std::int64_t fit(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
                  const StepLimits& limits, std::int64_t budget, const Shares& shares, Plan& plan) {
   constexpr int kRounds = 4;
@@ -117,7 +118,7 @@ void Simulator::set_allowances(Bytes budget, Plan& plan) const {
   limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kNoLimit;
   const std::int64_t wanted = to_signed(budget);
   if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, {}, plan);
-  // What the newest pass keeps is missed by the reloads of the oldest: the fastest shares are kept.
+  // The newest pass and the reloads of the oldest compete for memory: the fastest shares win.
   Plan best;
   Shares fastest;
   std::pair<std::int64_t, std::int64_t> least{kNoAllowance, kNoAllowance};  // Excess, then time.

@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// The largest window that is set; larger ones are asked for by limits.
+/// The largest window that is chosen; only limits set larger ones.
 constexpr Bytes kLargestWindow{1ULL << 30U};
 /// Of the step: less is not worth memory.
 constexpr double kSameTime = 0.002;
@@ -21,8 +21,8 @@ constexpr std::array kPermille = {0U, 30U, 60U, 120U, 250U, 500U, 750U};
 /// not.
 constexpr int kHalvings = 3;
 
-/// Of one layer, the most that the plan sends away, and the most that it brings back by copies
-/// alone.
+/// The largest sum, over layers, of a layer's offloaded bytes, and of those that are reloaded
+/// without a replay.
 struct LayerBytes {
   Bytes out;
   Bytes back;

@@ -26,8 +26,8 @@ StepLimits limits_of(const Plan& plan, const Limits& windows) {
   if (plan.max_pending_release)
     limits.max_pending_release = pick(plan.max_pending_release, std::nullopt, all);
   if (plan.max_prefetch) limits.max_prefetch = pick(plan.max_prefetch, std::nullopt, all);
-  limits.parts_in_flight = limits.offload_window;
-  limits.gathers_ahead = limits.prefetch_window;
+  limits.shard_offload_window = limits.offload_window;
+  limits.shard_prefetch_window = limits.prefetch_window;
   return limits;
 }
 
@@ -40,9 +40,10 @@ bool offloads(const std::vector<PlannedChunk>& chunks) {
 
 void require_made_for(const Plan& plan, const Profile& profile) {
   if (made_for(plan, profile)) return;
-  throw InvalidArgument("simulate",
-                        "the plan was made for another structure than the profile's; make it anew "
-                        "with `spillway plan`");
+  throw InvalidArgument(
+      "simulate",
+      "the plan was made for another structure than the profile's; make a new one "
+      "with `spillway plan`");
 }
 
 Simulator::Simulator(const Profile& profile, PassSchedule schedule, const ShardModel& shard)
@@ -90,7 +91,8 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
   const StepLimits limits = limits_of(plan, windows);
   StepWalk::Tails tails;
-  // What stays needs no room on the host, which may let more go than in the step before.
+  // Buffers that stay on the device free host memory, so more may be offloaded than in the step
+  // before.
   constexpr int kSteps = 4;
   for (int step = 0; step < kSteps && offloads(chunks); ++step) {
     StepListener nobody;

@@ -100,8 +100,8 @@ double SimulatedLink::alone(double now_ns, double ns) {
   return work;
 }
 
-/// Goes on to where compute is. Gives how far it was beyond that: somebody may have asked for the
-/// end of a copy without waiting for it.
+/// Advances to the time of compute. Returns how far it was beyond that: the end of a copy may have
+/// been requested without waiting for it.
 double SimulatedLink::catch_up(double now_ns) {
   while (now_ns_ < now_ns) advance(now_ns);
   return now_ns_ - now_ns;
@@ -127,7 +127,7 @@ double SimulatedLink::start_of(const Lane& lane) const {
   return std::max(group.ready_ns, lanes_[kOut].groups[after].end_ns);
 }
 
-/// Goes on to the next time at which a lane begins or ends something, or to the limit.
+/// Advances to the next time at which a lane begins or ends something, or to the limit.
 void SimulatedLink::advance(double limit_ns) {
   double starts[2];
   for (int i : {0, 1}) starts[i] = start_of(lanes_[i]);

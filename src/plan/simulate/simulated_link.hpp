@@ -1,9 +1,9 @@
-/// The link between device and host on paper: two lanes on which copies follow each other, slower
-/// while both are busy, and small copies that wait for company as the transfer engine makes them.
+/// Simulates the link between device and host: two lanes on which copies follow each other, slower
+/// while both are busy, and groups of small copies as in the transfer engine.
 ///
 /// Time is the caller's: that of the compute stream, which never goes back. So no copy that is
 /// asked for later can begin before the end of one that compute waits for, and lanes need to be
-/// looked at only when somebody waits, or when copies slow compute down.
+/// advanced only for waits, or when copies slow compute down.
 #pragma once
 
 #include <cstdint>
@@ -19,30 +19,30 @@ class SimulatedLink {
 
   /// Some copies that run as one.
   struct Group {
-    double ready_ns = 0;  ///< Not before compute came here,
-    int after = -1;       ///< and not before this group out has ended.
+    double ready_ns = 0;  ///< It begins when compute has come here at the earliest.
+    int after = -1;       ///< It begins after the end of this group out.
     double bytes = 0;
     double begin_ns = -1;
     double end_ns = -1;
   };
 
-  /// A way without a speed takes no time.
+  /// A direction without a speed takes no time.
   explicit SimulatedLink(const LinkSpeed& speed);
 
-  /// Asks for a copy; gives the number of its group. `after`: the copy's group out, if this one is
+  /// Queues a copy; returns the number of its group. `after`: the copy's group out, if this one is
   /// back.
   int add(Direction direction, std::int64_t bytes, double now_ns, int after = -1);
 
-  /// When a group ends. Hands it over first, if it still waits for company.
+  /// When a group ends. Queues it first, if it is still open.
   double end_of(Direction direction, int group);
 
-  /// Takes a copy out of a group that still waits for company. Whether it did.
+  /// Removes a copy from a group that is still open. Returns whether it did.
   bool remove(Direction direction, int group, std::int64_t bytes);
 
-  /// Hands over what waits for company.
+  /// Queues the open groups.
   void hand_over();
 
-  /// Lets everything end.
+  /// Finishes all copies.
   void finish();
 
   /// When work that takes `ns` alone and begins now is over, with the copies beside it that are

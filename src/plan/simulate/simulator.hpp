@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// Nanoseconds by the place of a chunk and a moment of it.
+/// Nanoseconds by index of the chunk and moment.
 using AloneTimes = std::vector<std::vector<double>>;
 
 /// Errors: InvalidArgument if the plan is of another structure than the profile.
@@ -35,8 +35,8 @@ class Simulator {
   /// As set_allowances(), with the same precondition.
   void set_allowances(Bytes budget, Plan& plan) const;
 
-  /// Sets max_pending_release and max_prefetch of a plan with allowances to little that costs no time, by
-  /// what a layer offloads; nothing where there is none.
+  /// Sets max_pending_release and max_prefetch of a plan with allowances to little that costs no
+  /// time, by what a layer offloads; nothing where there is none.
   void limit_pending_release(Plan& plan) const;
 
   [[nodiscard]] const std::vector<PassModel>& models() const noexcept { return models_; }

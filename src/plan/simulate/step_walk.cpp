@@ -112,7 +112,7 @@ void StepWalk::run_part(int first, int last) {
 
 void StepWalk::act() {
   const Moment& moment = chunk_of(now_).moment(now_.moment);
-  run_events(ItemEventKind::kBorn, ItemEventKind::kModelLetsGo);
+  run_events(ItemEventKind::kBorn, ItemEventKind::kLastForwardUse);
   switch (moment.kind) {
     case MomentKind::kCallBegins:
     case MomentKind::kCallEnds:
@@ -149,7 +149,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
       case ItemEventKind::kBorn:
         set_hidden(what, 1);
         break;
-      case ItemEventKind::kModelLetsGo:
+      case ItemEventKind::kLastForwardUse:
         if (item(what).managed) set_hidden(what, 0);
         break;
       case ItemEventKind::kAnchored:

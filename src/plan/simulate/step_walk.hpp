@@ -1,6 +1,6 @@
-/// A step as a session carries it out under a plan, on paper and in the order of the host: saves,
-/// copies, releases, replays, reloads, drops, and the memory that all of it takes. That order, and
-/// so the memory, does not depend on time; who wants times listens.
+/// Simulates a step of a session under a plan in the order of the host: saves, copies, releases,
+/// replays, reloads, drops, and the memory they take. That order, and so the memory, does not
+/// depend on time; listeners add times.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace spillway {
 
-/// Where a step is: a moment of a pass.
+/// A position in a step: a moment of a pass.
 struct StepPosition {
   int pass = 0;   ///< In the order of their forwards.
-  int chunk = 0;  ///< Its place in the profile.
+  int chunk = 0;  ///< Its index in the profile.
   bool backward = false;
   int moment = 0;
 };
@@ -29,61 +29,60 @@ struct ItemRef {
 
 class StepWalk;
 
-/// Is told what happens, in order.
+/// Receives the events of a step in order.
 class StepListener {
  public:
   virtual ~StepListener() = default;
 
-  /// The device computes from the moment before to this one, with at most so many bytes allocated.
-  virtual void computes(const StepPosition& /*place*/, std::int64_t /*ns*/,
+  /// The device computes from the moment before to this one, with at most `bytes` allocated.
+  virtual void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
                         std::int64_t /*bytes*/) {}
-  /// Calls are repeated, with at most so many bytes allocated meanwhile.
-  virtual void repeats(const StepPosition& /*place*/, const ReplayJob& /*job*/,
+  /// Calls are repeated, with at most `bytes` allocated meanwhile.
+  virtual void repeats(const StepPosition& /*position*/, const ReplayJob& /*job*/,
                        std::int64_t /*bytes*/) {}
-  virtual void copies_out(const StepPosition& /*place*/, ItemRef /*what*/, std::int64_t /*bytes*/) {
-  }
+  virtual void copies_out(const StepPosition& /*position*/, ItemRef /*what*/,
+                          std::int64_t /*bytes*/) {}
   /// Compute waits for the copy out; the memory is free.
-  virtual void releases(const StepPosition& /*place*/, ItemRef /*what*/) {}
-  /// What was copied out was used where it was and is given up. Compute waits for the copy, unless
-  /// it has not been handed over.
-  virtual void gives_up(const StepPosition& /*place*/, ItemRef /*what*/) {}
-  virtual void copies_back(const StepPosition& /*place*/, ItemRef /*what*/,
+  virtual void releases(const StepPosition& /*position*/, ItemRef /*what*/) {}
+  /// A copied-out item was used without a reload and is released. Compute waits for the copy,
+  /// unless it has not been queued.
+  virtual void gives_up(const StepPosition& /*position*/, ItemRef /*what*/) {}
+  virtual void copies_back(const StepPosition& /*position*/, ItemRef /*what*/,
                            std::int64_t /*bytes*/) {}
   /// Compute waits for the copy back.
-  virtual void fetches(const StepPosition& /*place*/, ItemRef /*what*/) {}
-  /// The parts of all ranks begin to come, behind the copy back of this one's if that was `away`.
-  virtual void gathers(const StepPosition& /*place*/, ItemRef /*what*/, bool /*away*/) {}
-  /// Compute waits for them.
-  virtual void has_gathered(const StepPosition& /*place*/, ItemRef /*what*/) {}
-  /// Nothing waits for company any more.
+  virtual void fetches(const StepPosition& /*position*/, ItemRef /*what*/) {}
+  /// The all-gather begins, after the reload of this rank's part if that was `away`.
+  virtual void gathers(const StepPosition& /*position*/, ItemRef /*what*/, bool /*away*/) {}
+  /// Compute waits for the all-gather.
+  virtual void has_gathered(const StepPosition& /*position*/, ItemRef /*what*/) {}
+  /// Groups of small copies that are still open are queued.
   virtual void hands_over() {}
-  /// A site was saved. Gives the most bytes that may be in the ledger now, if it knows better than
-  /// the plan.
-  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& /*place*/,
-                                            int /*site*/) {
+  /// A site was saved. Returns the limit on bytes in the ledger, if it overrides the plan's.
+  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/,
+                                            const StepPosition& /*position*/, int /*site*/) {
     return std::nullopt;
   }
-  /// What backward asks for is there; `fetched` bytes of it had to be copied back now. Gives the
-  /// most bytes that may be in the ledger with what is reloaded ahead, as above.
+  /// The unpacked item is available; `fetched` bytes of it had to be copied back now. Returns the
+  /// limit on bytes in the ledger, prefetched ones included, as above.
   virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/,
-                                               const StepPosition& /*place*/, int /*unpack*/,
+                                               const StepPosition& /*position*/, int /*unpack*/,
                                                std::int64_t /*fetched*/) {
     return std::nullopt;
   }
 };
 
-/// What sessions go by where the plan has no allowances, in bytes.
+/// The limits that apply where the plan has no allowances, in bytes.
 struct StepLimits {
   std::int64_t offload_window = 0;
   std::int64_t prefetch_window = 0;
   std::int64_t host = 0;
-  bool windows = true;  ///< False: only the listener says how much may be there.
+  bool windows = true;  ///< False: only the listener limits the ledger.
   /// As Plan has them, besides allowances.
   std::optional<std::int64_t> max_pending_release = {};
   std::optional<std::int64_t> max_prefetch = {};
-  /// The same for what is sharded, whatever allowances there are.
-  std::int64_t parts_in_flight = 0;
-  std::int64_t gathers_ahead = 0;
+  /// The windows for sharded buffers, which allowances do not change.
+  std::int64_t shard_offload_window = 0;
+  std::int64_t shard_prefetch_window = 0;
 
   void set_shard_windows(const Limits& limits);
 };
@@ -93,8 +92,8 @@ inline constexpr Bytes kDefaultWindow{1ULL << 30U};
 
 class StepWalk {
  public:
-  /// By pass: how many of its copies out are asked for; the rest of what it offloads is still there
-  /// when its backward begins, and stays. (Sessions know that from the step before.)
+  /// By pass: how many of its copies out are queued; the rest of what it offloads is still on the
+  /// device when its backward begins, and is kept. (Sessions know that from the step before.)
   using Tails = std::vector<int>;
 
   /// Keeps references. `tails` may be empty: everything is copied out.
@@ -109,28 +108,28 @@ class StepWalk {
   }
   /// Bytes of managed items on the device.
   [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
-  /// Whether something stayed because the host was full.
+  /// Whether a buffer was kept because host memory was full.
   [[nodiscard]] bool found_no_room() const noexcept { return found_no_room_; }
   [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
   [[nodiscard]] std::int64_t bytes_out() const noexcept { return bytes_out_; }
   [[nodiscard]] std::int64_t bytes_back() const noexcept { return bytes_back_; }
   [[nodiscard]] std::int64_t bytes_gathered() const noexcept { return bytes_gathered_; }
-  /// After run(): as the constructor wants them.
+  /// After run(): for the constructor of the next step.
   [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
 
-  /// The bytes of a piece that are nobody's, as bytes_with() wants them.
-  [[nodiscard]] std::int64_t untracked_at(const StepPosition& place) const;
-  [[nodiscard]] const PlannedChunk& chunk_of(const StepPosition& place) const {
-    return chunks_[static_cast<std::size_t>(place.chunk)];
+  /// The untracked bytes of a piece, for bytes_with().
+  [[nodiscard]] std::int64_t untracked_at(const StepPosition& position) const;
+  [[nodiscard]] const PlannedChunk& chunk_of(const StepPosition& position) const {
+    return chunks_[static_cast<std::size_t>(position.chunk)];
   }
   /// Whether the pass's backward is what follows its forward.
   [[nodiscard]] bool backward_follows(int pass) const;
-  /// The place of a pass's moment among all of the step.
+  /// The index of a pass's moment among all moments of the step.
   [[nodiscard]] int position(int pass, int moment) const {
     const Part& part = parts_[static_cast<std::size_t>(pass)];
     return moment + (moment < part.backward_begins ? part.forward : part.backward);
   }
-  /// Whether the model holds it, where its pass is now.
+  /// Whether the model references it at the current moment of its pass.
   [[nodiscard]] bool model_has(ItemRef what) const;
   [[nodiscard]] bool in_ledger(ItemRef what) const { return state(what).in_ledger; }
   /// What may be released, oldest first, as long as `look` says true.
@@ -149,17 +148,17 @@ class StepWalk {
   struct ItemState {
     bool in_ledger = false;
     bool in_window = false;
-    bool copied = false;  // It has room on the host.
+    bool copied = false;  // It has host memory.
     bool released = false;
     bool reloading = false;
     bool ready = false;
     bool prefetched = false;
     bool gone = false;
-    bool cut = false;          // This rank has a part of it only,
-    bool gathering = false;    // and the others' begin to come,
-    bool whole = false;        // or it was gathered.
-    bool part_here = false;    // On the device,
-    bool part_leaves = false;  // and being copied out.
+    bool sharded = false;      // This rank has only a part of it.
+    bool gathering = false;    // Its all-gather has begun.
+    bool whole = false;        // It was all-gathered.
+    bool part_here = false;    // Its part is on the device.
+    bool part_leaves = false;  // Its part is being copied out.
     signed char hidden = 0;    // Times its bytes in hidden_bytes_.
   };
 
@@ -167,8 +166,8 @@ class StepWalk {
   struct Part {
     int chunk = 0;
     int backward_begins = 0;
-    int forward = 0;   // What to add to its moments,
-    int backward = 0;  // forward and backward.
+    int forward = 0;   // The offset of its forward moments.
+    int backward = 0;  // The offset of its backward moments.
   };
 
   struct Pass {
@@ -183,8 +182,8 @@ class StepWalk {
     bool backward_begun = false;
     bool reloads_queued = false;
     bool ended = false;
-    std::vector<int> asked;   // Items that are cut as soon as the other ranks have answered,
-    std::vector<int> shards;  // and those that were, in the order of gathers.
+    std::vector<int> asked;   // Items to shard as soon as the other ranks have answered.
+    std::vector<int> shards;  // Sharded items, in the order of all-gathers.
     std::size_t gathers_begun = 0;
     std::size_t gathers_wanted = 0;
   };
@@ -221,7 +220,7 @@ class StepWalk {
   void queue_reloads(int pass);
   void queue_next_pass();
   void unpack(int unpack);
-  void bring_back(ItemRef what);
+  void make_available(ItemRef what);
   void start_reload(ItemRef what);
   void repeat(const ReplayJob& job);
   void reload_ahead(std::optional<std::int64_t> most);
@@ -229,7 +228,7 @@ class StepWalk {
   void give_up(ItemRef what);
 
   void start_shard(ItemRef what);
-  void cut(int pass, std::size_t unanswered);
+  void shard_answered(int pass, std::size_t unanswered);
   void offload_part(ItemRef what);
   void release_part(ItemRef what);
   void release_parts_of_others();
@@ -259,14 +258,14 @@ class StepWalk {
   // Of the chunk that runs, if it has run before: what it had added by then.
   const std::vector<std::int64_t>* grown_ = nullptr;
   std::int64_t ledger_ = 0;
-  std::int64_t hidden_bytes_ = 0;  // On the device and in neither the ledger nor the others', less
-                                   // what is in both.
+  // On the device and in neither the ledger nor the untracked bytes, less what is in both.
+  std::int64_t hidden_bytes_ = 0;
   std::int64_t cached_bytes_ = 0;
   std::deque<ItemRef> window_;  // Some may have been taken out.
   std::int64_t window_bytes_ = 0;
   std::deque<ItemRef> reloads_;
   std::int64_t ahead_bytes_ = 0;
-  std::int64_t fetched_ = 0;  // By the unpack that goes on.
+  std::int64_t fetched_ = 0;  // By the current unpack.
   std::int64_t host_bytes_ = 0;
   bool found_no_room_ = false;
   std::int64_t host_peak_ = 0;

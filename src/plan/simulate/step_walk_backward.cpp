@@ -50,18 +50,18 @@ void StepWalk::queue_next_pass() {
 
 void StepWalk::unpack(int unpack) {
   const ItemRef what{now_.pass, chunk_of(now_).model->chunk->unpack_order[to_index(unpack)]};
-  const bool held = chunk_of(now_).model->buffers[to_index(what.item)].held;
-  if (!held && (!item(what).managed || item(what).entered < 0)) return;
+  const bool caller_owned = chunk_of(now_).model->buffers[to_index(what.item)].caller_owned;
+  if (!caller_owned && (!item(what).managed || item(what).entered < 0)) return;
   fetched_ = 0;
   begin_due_gathers(what);
-  if (held) {
-    // It is there.
+  if (caller_owned) {
+    // It is on the device.
   } else if (item(what).action != ActionKind::kRecompute) {
-    bring_back(what);
+    make_available(what);
   } else if (!state(what).in_ledger) {
     Pass& pass = passes_[to_index(now_.pass)];
     const std::vector<ReplayJob>& jobs = chunk_of(now_).replays.jobs;
-    if (pass.next_job < jobs.size() && jobs[pass.next_job].place == unpack) {
+    if (pass.next_job < jobs.size() && jobs[pass.next_job].unpack == unpack) {
       repeat(jobs[pass.next_job++]);
     } else {
       enter(what);  // The model still has it.
@@ -75,9 +75,9 @@ void StepWalk::unpack(int unpack) {
   reload_ahead(most);
 }
 
-void StepWalk::bring_back(ItemRef what) {
+void StepWalk::make_available(ItemRef what) {
   ItemState& now = state(what);
-  if (now.cut) return all_gather_buffer(what);
+  if (now.sharded) return all_gather_buffer(what);
   if (!now.in_ledger) {
     if (model_has(what)) {
       enter(what);
@@ -100,7 +100,7 @@ void StepWalk::start_reload(ItemRef what) {
 }
 
 void StepWalk::repeat(const ReplayJob& job) {
-  for (const int read : job.reads) bring_back({now_.pass, read});
+  for (const int read : job.reads) make_available({now_.pass, read});
   // Both pieces around the moment had at least what is there now.
   const StepPosition after{now_.pass, now_.chunk, true, now_.moment + 1};
   const std::int64_t other = std::min(untracked_at(now_), untracked_at(after));
@@ -161,7 +161,7 @@ void StepWalk::give_up(ItemRef what) {
     leave(what);
   }
   set_hidden(what, 0);
-  if (!now.copied || now.cut) return;
+  if (!now.copied || now.sharded) return;
   host_bytes_ -= item(what).bytes;
   if (!now.released && !now.reloading) listener_.gives_up(now_, what);
 }

@@ -11,24 +11,24 @@ void StepLimits::set_shard_windows(const Limits& limits) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
     return static_cast<std::int64_t>(std::min(limit.value_or(kDefaultWindow).count(), kMost));
   };
-  parts_in_flight = bytes(limits.offload_window);
-  gathers_ahead = bytes(limits.prefetch_window);
+  shard_offload_window = bytes(limits.offload_window);
+  shard_prefetch_window = bytes(limits.prefetch_window);
 }
 
 void StepWalk::start_shard(ItemRef what) {
   state(what).part_here = true;
   ledger_ += item(what).part;
   passes_[to_index(what.pass)].asked.push_back(what.item);
-  cut(what.pass, 1);
+  shard_answered(what.pass, 1);
 }
 
-void StepWalk::cut(int number, std::size_t unanswered) {
+void StepWalk::shard_answered(int number, std::size_t unanswered) {
   Pass& pass = passes_[to_index(number)];
   while (pass.asked.size() > unanswered) {
     const ItemRef what{number, pass.asked.front()};
     pass.asked.erase(pass.asked.begin());
     pass.shards.push_back(what.item);
-    state(what).cut = true;
+    state(what).sharded = true;
     if (state(what).in_ledger) leave(what);
     if (item(what).action == ActionKind::kOffload) offload_part(what);
   }
@@ -48,7 +48,7 @@ void StepWalk::offload_part(ItemRef what) {
   state(what).part_leaves = true;
   part_window_.push_back(what);
   part_window_bytes_ += bytes;
-  while (part_window_bytes_ > limits_.parts_in_flight) {
+  while (part_window_bytes_ > limits_.shard_offload_window) {
     const ItemRef oldest = part_window_.front();
     part_window_.pop_front();
     if (state(oldest).part_leaves) release_part(oldest);
@@ -74,11 +74,11 @@ void StepWalk::release_parts_of_others() {
 
 void StepWalk::close_forward() {
   if (open_ < 0) return;
-  cut(open_, 0);
+  shard_answered(open_, 0);
   Pass& pass = passes_[to_index(open_)];
-  const std::vector<int>& places = chunk_of(pass).gathers.place;
+  const std::vector<int>& positions = chunk_of(pass).gathers.position;
   std::sort(pass.shards.begin(), pass.shards.end(),
-            [&](int a, int b) { return places[to_index(a)] < places[to_index(b)]; });
+            [&](int a, int b) { return positions[to_index(a)] < positions[to_index(b)]; });
   open_ = -1;
 }
 
@@ -109,7 +109,7 @@ void StepWalk::begin_some_gathers(int number, std::int64_t& ahead) {
   }
   while (pass.gathers_begun < pass.shards.size()) {
     const std::int64_t bytes = item({number, pass.shards[pass.gathers_begun]}).bytes;
-    if (ahead + bytes > limits_.gathers_ahead) return;
+    if (ahead + bytes > limits_.shard_prefetch_window) return;
     begin_gather(number);
     ahead += bytes;
   }
@@ -126,10 +126,10 @@ void StepWalk::begin_due_gathers(ItemRef what) {
   const int due = order.due[to_index(what.item)];
   if (due == 0 || pass.shards.empty()) return;
   while (pass.gathers_begun < pass.shards.size() &&
-         order.place[to_index(pass.shards[pass.gathers_begun])] <= due) {
+         order.position[to_index(pass.shards[pass.gathers_begun])] <= due) {
     begin_gather(what.pass);
   }
-  if (to_index(due) <= order.place.size()) return;
+  if (to_index(due) <= order.position.size()) return;
   if (const int next = next_backward(); next >= 0) begin_first_gather(next);
 }
 

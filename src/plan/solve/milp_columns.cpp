@@ -120,7 +120,7 @@ class ColumnsBuilder {
     held.push_back({last, columns_.offload_held[id]});
   }
 
-  /// How much of what `decided` says is wanted before the moment `need`.
+  /// The share of `decided` that is needed before the moment `need`.
   [[nodiscard]] std::vector<Pull> pulls(int decided, int value, int need) {
     if (decided < 0) return {};
     std::map<int, std::vector<int>> calls_by_slot;

@@ -1,5 +1,5 @@
-/// The part of the planner's programme that says what is decided about a chunk, and which decisions
-/// hang together, whatever the schedule.
+/// The part of the MILP model that does not depend on the schedule: the decisions about a chunk and
+/// the rows that link them.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-/// Something is wanted at an earlier moment than its own, because a replay reads it there: as much
-/// of it as the column says. Columns of later moments are not less.
+/// A share of an item is needed earlier than by backward, because a replay reads it: the share is
+/// the column's value. Columns of later moments are not less.
 struct Pull {
   int moment = 0;
   int column = -1;
@@ -21,8 +21,8 @@ struct ChunkColumns {
   std::vector<int> offload;         ///< By buffer.
   std::vector<int> recompute;       ///< By buffer.
   std::vector<int> replay;          ///< By call: whether it is repeated.
-  std::vector<int> hold;            ///< By value: as an anchor,
-  std::vector<int> offload_held;    ///< which is offloaded.
+  std::vector<int> hold;            ///< By value: as an anchor.
+  std::vector<int> offload_held;    ///< By value: as an anchor that is offloaded.
   std::vector<CallWindow> readers;  ///< By value: of the calls that may be repeated and read it.
   /// Replays that read it before backward does, in order.
   std::vector<std::vector<Pull>> offload_pulls;    ///< By buffer.
@@ -32,9 +32,9 @@ struct ChunkColumns {
 
 /// Adds the columns, and the rows between them:
 ///  - what is recomputed has its call repeated;
-///  - what a repeated call reads is saved, held, or made by a repeated call;
-///  - what it reads is wanted when it is repeated, at the latest.
-/// `slot_of_moment`: moments of the same slot need not be told apart.
+///  - what a repeated call reads is saved, an anchor, or made by a repeated call;
+///  - what it reads is needed when it is repeated, at the latest.
+/// `slot_of_moment`: moments of the same slot are treated as one.
 [[nodiscard]] ChunkColumns add_columns(const ChunkSpace& space,
                                        const std::vector<int>& slot_of_moment, LinearModel& linear);
 

@@ -14,7 +14,7 @@ constexpr double kMebibyte = 1 << 20;
 constexpr double kMillisecond = 1e6;
 /// A moment before all of a slot's.
 constexpr int kAtOnce = -1;
-/// Of what is minimised second, beside what is minimised first.
+/// The weight of the secondary objective relative to the primary one.
 constexpr double kSecond = 1e-4;
 
 double mebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kMebibyte; }
@@ -92,7 +92,7 @@ void MilpModel::find_passes(const PassSchedule& schedule) {
     passes_.push_back(
         {static_cast<std::size_t>(space - spaces_.begin()), static_cast<int>(step), 0});
   }
-  // Waits at a moment between two slots belong to the first of them.
+  // Waits at a moment between two slots count for the first of them.
   first_back_ = slots_.count();
   for (const Pass& pass : passes_) {
     const PassModel& model = spaces_[pass.chunk].model;
@@ -242,7 +242,8 @@ void MilpModel::add_slot(int slot, State& state) {
   add_memory(slot, state, out, back);
 }
 
-/// What comes back must have left. Its place on the host is free once it was dropped, not earlier.
+/// Only what was copied out can be reloaded. Its host memory is freed when it is dropped, not
+/// earlier.
 void MilpModel::add_host(int slot, State& state, int out, int back) {
   const int away = linear_.add_column(0, kUnbounded);
   Terms terms = {{away, 1}, {out, -1}};

@@ -1,5 +1,5 @@
-/// The planner's mixed-integer programme (docs/planner.md): which buffers leave, stay or are made
-/// again, how many bytes the link carries in each slot, and how long the slots take.
+/// The planner's MILP model (docs/planner.md): which buffers are kept, offloaded or recomputed, how
+/// many bytes the link carries in each slot, and how long the slots take.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace spillway {
 
-/// Slots are longer than what really happens at once. On which side to err:
+/// A slot covers several moments, so the model is an approximation. In which direction:
 enum class Stance {
-  /// Copies out are over when a slot begins, copies back come when it ends, replays take no memory
-  /// of their own: whatever a session does is a solution, so that the relaxation is a lower bound.
+  /// Copies out free memory when a slot begins, copies back take memory when it ends, replays take
+  /// no memory of their own: every execution is a solution, so the relaxation gives a lower bound.
   kOptimistic,
-  /// The other way round.
+  /// The opposite: a solution needs no less memory than its execution.
   kCautious,
 };
 
 struct MilpOptions {
   Stance stance = Stance::kCautious;
-  /// The most device memory. Without: as little as possible, and only then time counts.
+  /// The limit on device memory. Empty: memory is minimised first, then time.
   std::optional<std::int64_t> budget;
-  std::optional<std::int64_t> most_ns;     ///< The most a step may take.
-  std::optional<std::int64_t> host;        ///< The most host memory.
-  double link = 1;                         ///< The share of the link's speed that is relied upon.
+  std::optional<std::int64_t> most_ns;     ///< The limit on the step time.
+  std::optional<std::int64_t> host;        ///< The limit on host memory.
+  double link = 1;                         ///< The share of the link's speed that is assumed.
   std::vector<std::int64_t> reserve = {};  ///< By slot: bytes to leave free; may be empty.
 };
 
@@ -40,9 +40,9 @@ class MilpModel {
             const LinkSpeed& link, const MilpOptions& options);
 
   [[nodiscard]] LinearModel& linear() { return linear_; }
-  /// What a solution decides.
+  /// The choice that a solution stands for.
   [[nodiscard]] Choice choice(const std::vector<double>& solution) const;
-  /// What the objective says, as time or, without a budget, as bytes.
+  /// The objective as time or, without a budget, as bytes.
   [[nodiscard]] std::int64_t nanoseconds(double objective) const;
   [[nodiscard]] std::int64_t bytes(double objective) const;
 
@@ -58,12 +58,12 @@ class MilpModel {
   /// What happens in a slot beside the flows of its own columns.
   struct SlotEvents {
     std::vector<Change> memory;  // On the device.
-    Terms enters;                // What may be copied out from here on,
-    Terms due_at_start;          // what must have come back before it begins,
-    Terms due_at_end;            // and what by its end.
+    Terms enters;                // What may be copied out from here on.
+    Terms due_at_start;          // What must be reloaded before it begins.
+    Terms due_at_end;            // What must be reloaded by its end.
     Terms freed;                 // On the host.
-    Terms replays;               // Milliseconds, here at the latest,
-    Terms may_come_ahead;        // and those that are due later but may be here.
+    Terms replays;               // Milliseconds of replays, here at the latest.
+    Terms may_come_ahead;        // Milliseconds of replays that are due later but may be here.
   };
 
   /// One pass of a chunk: where its forward and its backward stand in the schedule.
@@ -75,11 +75,11 @@ class MilpModel {
 
   /// The columns of the slot before.
   struct State {
-    int pool = -1;        // Bytes that may be copied out,
-    int away = -1;        // that were copied out and not back,
-    int prefetched = -1;  // that came back and are not due.
-    int memory = -1;      // On the device, above what would be there if everything were kept,
-    int host = -1;        // and on the host, where that is limited.
+    int pool = -1;        // Bytes that may be copied out.
+    int away = -1;        // Bytes that were copied out and not reloaded.
+    int prefetched = -1;  // Bytes that were reloaded and are not due.
+    int memory = -1;      // On the device, relative to a step in which everything is kept.
+    int host = -1;        // On the host, where that is limited.
     int early = -1;       // Milliseconds of replays ahead of their time.
   };
 
@@ -111,8 +111,8 @@ class MilpModel {
   std::vector<Pass> passes_;
   std::vector<SlotEvents> events_;  // By slot, and one more for what comes after the end.
   std::vector<int> durations_;      // Columns by slot.
-  int first_back_ = 0;              // The first slot in which something may come back,
-  int last_out_ = -1;               // and the last one in which something may leave.
+  int first_back_ = 0;              // The first slot with reloads.
+  int last_out_ = -1;               // The last slot with copies out.
 };
 
 }  // namespace spillway

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// What the slots of one chunk's passes are cut by.
+/// Divides the passes of one chunk into slots.
 class Cutter {
  public:
   Cutter(const ChunkSpace& space, int chunk)
@@ -29,7 +29,7 @@ class Cutter {
     }
   }
 
-  /// Cuts where the weight is at least `threshold`, which is more than 0.
+  /// Begins a slot where the weight is at least `threshold`, which is more than 0.
   [[nodiscard]] std::vector<Slot> cut(bool backward, std::int64_t threshold,
                                       const std::vector<std::int64_t>& kept) const {
     const int begin = backward ? space_.model.backward_begins : 0;
@@ -59,7 +59,7 @@ class Cutter {
     if (life.first_need >= 0) weight_[to_index(life.first_need)] += life.bytes;
   }
 
-  /// Where most is there if all is kept, and where most is there if nothing is that need not be.
+  /// The piece of the peak if everything is kept, and the one if nothing is that may be moved.
   [[nodiscard]] std::vector<Slot::Row> rows_of(const Slot& slot,
                                                const std::vector<std::int64_t>& kept) const {
     int most = slot.first;
@@ -83,7 +83,7 @@ class Cutter {
   int chunk_;
   int pieces_;
   std::vector<std::int64_t> weight_;     // By moment.
-  std::vector<std::int64_t> may_leave_;  // By piece: bytes that need not be there.
+  std::vector<std::int64_t> may_leave_;  // By piece: bytes that may be moved.
 };
 
 }  // namespace
@@ -91,7 +91,7 @@ class Cutter {
 Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule,
              const KeptBytes& kept, int wanted) {
   std::vector<Cutter> cutters;
-  std::vector<int> place_of_step;
+  std::vector<int> space_of_step;
   for (std::size_t i = 0; i < spaces.size(); ++i) {
     cutters.emplace_back(spaces[i], static_cast<int>(i));
   }
@@ -100,8 +100,8 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
     const auto found = std::find_if(spaces.begin(), spaces.end(), [&](const ChunkSpace& space) {
       return space.chunk->chunk == step.chunk;
     });
-    place_of_step.push_back(static_cast<int>(found - spaces.begin()));
-    if (!step.backward) cutters[to_index(place_of_step.back())].add_weights(weights);
+    space_of_step.push_back(static_cast<int>(found - spaces.begin()));
+    if (!step.backward) cutters[to_index(space_of_step.back())].add_weights(weights);
   }
   std::sort(weights.rbegin(), weights.rend());
   std::int64_t threshold = 1;
@@ -111,7 +111,7 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
   }
   for (std::size_t step = 0; step < schedule.size(); ++step) {
     first_of_step_.push_back(count());
-    const Cutter& cutter = cutters[to_index(place_of_step[step])];
+    const Cutter& cutter = cutters[to_index(space_of_step[step])];
     for (Slot& slot : cutter.cut(schedule[step].backward, threshold, kept[step])) {
       slot.step = static_cast<int>(step);
       slots_.push_back(std::move(slot));

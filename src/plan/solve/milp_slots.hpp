@@ -1,4 +1,4 @@
-/// A step cut into slots: runs of moments that the programme treats as one.
+/// Divides a step into slots: runs of moments that the MILP model treats as one.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace spillway {
 /// before `first` and the moment `last`.
 struct Slot {
   int step = 0;   ///< In the schedule.
-  int chunk = 0;  ///< By place in the profile.
+  int chunk = 0;  ///< By index in the profile.
   int first = 0;
   int last = 0;
   std::int64_t ns = 0;
-  /// The pieces at which memory is looked at, in order.
+  /// The pieces at which memory is checked, in order.
   struct Row {
     int piece = 0;
     std::int64_t kept = 0;  ///< Bytes on the device if everything is kept.
@@ -30,8 +30,8 @@ using KeptBytes = std::vector<std::vector<std::int64_t>>;
 
 class Slots {
  public:
-  /// At most about `wanted` of them, but for a few in each pass. Borders lie where large buffers
-  /// are let go in forward, and where they are first needed in backward.
+  /// About `wanted` slots at most, and at least a few in each pass. Borders lie at the last forward
+  /// use of large buffers and where they are first needed in backward.
   Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule, const KeptBytes& kept,
         int wanted);
 

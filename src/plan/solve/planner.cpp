@@ -31,14 +31,14 @@ bool offloads(const Plan& plan) {
 void require_usable(const Profile& profile, const PlannerOptions& options) {
   if ((profile.link.out <= 0) != (profile.link.back <= 0)) {
     throw InvalidArgument("plan",
-                          "the profile has the speed of the link in one direction only; record it "
-                          "anew with `spillway profile`");
+                          "the profile has the speed of the link in one direction only; measure it "
+                          "again with `spillway profile`");
   }
   if (profile.link.out <= 0 && offloads(make_plan(profile, options.rules))) {
     throw InvalidArgument(
         "plan",
         "rules offload, but the profile has no link speeds: too little host memory "
-        "was given to measure them; raise `host` and record it anew");
+        "was given to measure them; raise `host` and profile again");
   }
   if (!(options.link_margin >= 0 && options.link_margin < 1)) {
     throw InvalidArgument("plan", "link_margin must be at least 0 and less than 1");
@@ -66,9 +66,10 @@ class Planning {
   [[nodiscard]] Search& search() { return search_; }
   [[nodiscard]] const Search& search() const { return search_; }
   [[nodiscard]] const Simulation& base() const { return base_; }
-  /// Whether ranks hold something alike, which may be sharded.
+  /// Whether some buffers are equal on all ranks and may be sharded.
   [[nodiscard]] bool has_equal() const { return !options_.equal.empty(); }
-  /// No plan needs less and takes so long at most. The programme's bound is for whole buffers.
+  /// No plan needs less memory within this step time. The bound of the MILP model holds for whole
+  /// buffers.
   [[nodiscard]] std::int64_t bound_bytes(std::int64_t most_ns) {
     const std::int64_t whole = search_.bound_bytes(most_ns, profile_.link).value_or(0);
     return has_equal() ? whole / options_.shard.ranks : whole;
@@ -96,13 +97,13 @@ class Planning {
       if (!found.evaluated.fits()) found = within(smallest(), budget);
     }
     if (!found.evaluated.fits()) return std::nullopt;
-    keep_what_stays(search_, budget, found);
+    keep_resident_buffers(search_, budget, found);
     known.push_back(found.choice);
     return result(found, budget, bound_of(found, budget, bound));
   }
 
  private:
-  /// The programme's bound holds for whole buffers only.
+  /// The bound of the MILP model holds for whole buffers only.
   [[nodiscard]] std::int64_t bound_of(const Found& found, std::int64_t budget,
                                       std::optional<std::int64_t> wary_bound) {
     const bool shards =
@@ -110,7 +111,7 @@ class Planning {
           return std::find(chunk.shard.begin(), chunk.shard.end(), true) != chunk.shard.end();
         });
     if (shards) return 0;
-    // With nothing slower than in the profile there is nothing to ask again.
+    // Without a slower link there is nothing to solve again.
     const bool same = options_.link_margin == 0 || wary_bound.value_or(0) <= base_.step_ns;
     return (same ? wary_bound : search_.bound_ns(budget, profile_.link)).value_or(0);
   }
@@ -119,15 +120,15 @@ class Planning {
   [[nodiscard]] Found within(const Found& smallest, std::int64_t budget) {
     Evaluated evaluated = search_.evaluator().evaluate(smallest.choice, budget);
     if (!evaluated.fits() && count(smallest.evaluated.simulation.peak) <= budget) {
-      // With passes in flight more room does not always mean that less is missed: what it was found
-      // with does.
+      // With passes in flight a larger budget may give a larger excess; the budget with which the
+      // choice was found does not.
       evaluated = smallest.evaluated;
       evaluated.excess = 0;
     }
     return {smallest.choice, std::move(evaluated)};
   }
 
-  /// As set_windows() does for rules, and at no cost with the link as it was measured.
+  /// As set_windows() does for rules, and without cost at the measured speed of the link.
   void limit_pending_release(Plan& plan) {
     if (has_equal() || plan.limits.offload_window || plan.limits.prefetch_window) return;
     const std::int64_t free_ns = simulator_.run(plan).step_ns;
@@ -151,7 +152,7 @@ class Planning {
     step.gap = step.bound_ns > 0
                    ? static_cast<double>(step.step_ns) / static_cast<double>(step.bound_ns) - 1
                    : 0;
-    step.proven = step.gap <= options_.gap;
+    step.within_gap = step.gap <= options_.gap;
     step.rounds = search_.rounds();
     step.time = search_.elapsed();
     Plan& plan = step.plan;
@@ -180,8 +181,8 @@ class Planning {
   throw PlanInfeasible("plan", infeasible_text(planning.search(), planning.smallest(), budget));
 }
 
-/// The smallest budget whose plan is fast enough: between the programme's bound and everything
-/// kept.
+/// The smallest budget whose plan is fast enough: between the bound of the MILP model and
+/// everything kept.
 PlannedStep plan_for_slowdown(Planning& planning, double most) {
   const auto limit = static_cast<std::int64_t>(most * static_cast<double>(planning.base().step_ns));
   const auto fast_enough = [limit](const std::optional<PlannedStep>& step) {

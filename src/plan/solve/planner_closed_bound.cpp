@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-/// Bytes that can be had for time.
+/// Bytes that can be freed, and the time it takes.
 struct Offer {
   double bytes = 0;
   double ns = 0;
@@ -21,7 +21,7 @@ class Until {
   Until(const Evaluator& evaluator, const PeakLocation& peak) {
     for (const PassStep& step : evaluator.schedule()) {
       const ChunkSpace& space = space_of_chunk(evaluator, step.chunk);
-      if (!step.backward) ++in_flight_[step.chunk];
+      if (!step.backward) ++passes_in_flight_[step.chunk];
       const bool last = step == peak.pass;
       const int begins = space.model.backward_begins;
       const int first = step.backward ? begins : 0;
@@ -30,14 +30,14 @@ class Until {
         ns_ += static_cast<double>(space.chunk->timeline[to_index(piece)].compute_ns);
       }
       if (last) return;
-      if (step.backward) --in_flight_[step.chunk];
+      if (step.backward) --passes_in_flight_[step.chunk];
     }
   }
 
   [[nodiscard]] double ns() const { return ns_; }
-  [[nodiscard]] int in_flight(int chunk) const {
-    const auto found = in_flight_.find(chunk);
-    return found == in_flight_.end() ? 0 : found->second;
+  [[nodiscard]] int passes_in_flight(int chunk) const {
+    const auto found = passes_in_flight_.find(chunk);
+    return found == passes_in_flight_.end() ? 0 : found->second;
   }
 
  private:
@@ -46,11 +46,11 @@ class Until {
                          [chunk](const ChunkSpace& each) { return each.chunk->chunk == chunk; });
   }
 
-  std::map<int, int> in_flight_;
+  std::map<int, int> passes_in_flight_;
   double ns_ = 0;
 };
 
-/// What calls make again, all buffers of a call together.
+/// The bytes freed by recomputation, all buffers of a call together.
 std::vector<Offer> offers_of(const ChunkSpace& space, int passes) {
   std::map<int, Offer> by_call;
   for (std::size_t id = 0; id < space.buffers.size(); ++id) {
@@ -78,11 +78,11 @@ std::int64_t closed_bound_ns(const Evaluator& evaluator, const Simulation& base,
   const double per_ns = link.out * 1e-9;
   std::vector<Offer> offers;
   for (const ChunkSpace& space : evaluator.spaces()) {
-    const int passes = until.in_flight(space.chunk->chunk);
+    const int passes = until.passes_in_flight(space.chunk->chunk);
     const std::vector<Offer> added = offers_of(space, passes);
     offers.insert(offers.end(), added.begin(), added.end());
   }
-  // While something is made again, the link goes on.
+  // During recomputation the link continues to copy.
   for (Offer& offer : offers) offer.bytes += offer.ns * per_ns;
   std::sort(offers.begin(), offers.end(),
             [](const Offer& a, const Offer& b) { return a.ns * b.bytes < b.ns * a.bytes; });

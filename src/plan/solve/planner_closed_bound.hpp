@@ -7,10 +7,10 @@
 
 namespace spillway {
 
-/// What is too much where a step that keeps everything has its peak must have left before, over a
-/// link that carries so much in that time, or must be made again: at the cheapest time per byte, or
-/// while compute waits for the link, whichever is less.
-/// `base`: the simulation in which everything is kept.
+/// The excess over the budget at the peak of a step that keeps everything must have been copied out
+/// before, as far as the link can in that time. The rest must be recomputed, at the cheapest time
+/// per byte, or copied while compute waits, whichever takes less. `base`: the simulation in which
+/// everything is kept.
 [[nodiscard]] std::int64_t closed_bound_ns(const Evaluator& evaluator, const Simulation& base,
                                            const LinkSpeed& link, std::int64_t budget);
 

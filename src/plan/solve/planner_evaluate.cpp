@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-/// Hears about bytes, by step of the schedule.
+/// Receives bytes, by step of the schedule.
 class BytesListener : public StepListener {
  public:
   explicit BytesListener(const PassSchedule& schedule) {
@@ -26,9 +26,9 @@ class BytesListener : public StepListener {
   }
 
  protected:
-  [[nodiscard]] int step_of(const StepPosition& place) const {
-    const auto pass = static_cast<std::size_t>(place.pass);
-    return place.backward ? backward_[pass] : forward_[pass];
+  [[nodiscard]] int step_of(const StepPosition& position) const {
+    const auto pass = static_cast<std::size_t>(position.pass);
+    return position.backward ? backward_[pass] : forward_[pass];
   }
 
  private:
@@ -37,7 +37,7 @@ class BytesListener : public StepListener {
   std::vector<int> backward_;
 };
 
-/// Takes down where a step goes beyond a budget.
+/// Notes where a step exceeds a budget.
 class ExcessProbe final : public BytesListener {
  public:
   ExcessProbe(const PassSchedule& schedule, const Slots& slots, std::int64_t budget)
@@ -46,12 +46,13 @@ class ExcessProbe final : public BytesListener {
         budget_(budget),
         excess_(static_cast<std::size_t>(slots.count())) {}
 
-  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
-    note(slots_.before(step_of(place), place.moment), bytes);
+  void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
+    note(slots_.before(step_of(position), position.moment), bytes);
   }
 
-  void repeats(const StepPosition& place, const ReplayJob& /*job*/, std::int64_t bytes) override {
-    note(std::min(slots_.after(step_of(place), place.moment), slots_.count() - 1), bytes);
+  void repeats(const StepPosition& position, const ReplayJob& /*job*/,
+               std::int64_t bytes) override {
+    note(std::min(slots_.after(step_of(position), position.moment), slots_.count() - 1), bytes);
   }
 
   [[nodiscard]] std::vector<std::int64_t> take() && { return std::move(excess_); }
@@ -67,7 +68,7 @@ class ExcessProbe final : public BytesListener {
   std::vector<std::int64_t> excess_;
 };
 
-/// Takes down the bytes of every piece.
+/// Notes the bytes of every piece.
 class PieceProbe final : public BytesListener {
  public:
   PieceProbe(const PassSchedule& schedule, const std::vector<ChunkSpace>& spaces)
@@ -80,8 +81,8 @@ class PieceProbe final : public BytesListener {
     }
   }
 
-  void computes(const StepPosition& place, std::int64_t /*ns*/, std::int64_t bytes) override {
-    bytes_[static_cast<std::size_t>(step_of(place))][static_cast<std::size_t>(place.moment)] =
+  void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
+    bytes_[static_cast<std::size_t>(step_of(position))][static_cast<std::size_t>(position.moment)] =
         bytes;
   }
 

@@ -1,5 +1,4 @@
-/// What becomes of the planner's choices: the plan that a session would carry out, and what the
-/// simulator says of it.
+/// Evaluates the planner's choices: the plan that a session would execute, and its simulation.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,8 @@ struct Evaluated {
   std::int64_t excess = 0;  ///< Bytes above the budget, 0: it fits.
 
   [[nodiscard]] bool fits() const { return excess == 0; }
-  /// What fits is better than what does not; then what is faster, then what moves less.
+  /// A plan that fits is better than one that does not; then the faster, then the one that moves
+  /// less.
   [[nodiscard]] bool better_than(const Evaluated& other) const;
 };
 
@@ -41,7 +41,7 @@ class Evaluator {
   [[nodiscard]] Evaluated evaluate(const Choice& choice, std::int64_t budget);
   /// Sets allowances and simulates.
   [[nodiscard]] Evaluated evaluate(Plan plan, std::int64_t budget);
-  /// By slot: by how much the plan, with its allowances, goes beyond the budget.
+  /// By slot: by how much the plan, with its allowances, exceeds the budget.
   [[nodiscard]] std::vector<std::int64_t> excess_by_slot(const Plan& plan, const Slots& slots,
                                                          std::int64_t budget) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }

@@ -26,14 +26,14 @@ std::vector<Request> others(const ValueOptions& options, Request now) {
   return requests;
 }
 
-/// Nanoseconds to make a buffer again, if what its call reads is there.
+/// Nanoseconds to recompute a buffer, if the inputs of its call are available.
 double replay_ns(const ChunkSpace& space, std::size_t buffer) {
   const int value = space.chunk->buffers[buffer].value;
   const int call = value < 0 ? -1 : space.chunk->values[to_index(value)].call;
   return call < 0 ? 0 : static_cast<double>(space.replay_ns[to_index(call)]);
 }
 
-/// The values that are held as anchors in the evaluated plan.
+/// The values that are anchors in the evaluated plan.
 std::vector<std::size_t> anchored_values(const ChunkSpace& space, const ChunkPlan& plan) {
   std::vector<std::size_t> values;
   for (const Anchor& anchor : plan.anchors) {
@@ -71,7 +71,7 @@ std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, cons
       const bool alive = !here || (life.born <= peak.moment && peak.moment <= life.dropped);
       if (!life.counted || !alive) continue;
       for (const ActionKind kind : others(space.buffers[id], now)) {
-        // Away from keep first, cheapest per byte; what is already away only helps by its detours.
+        // Kept buffers first, cheapest per byte; buffers that are already moved help little.
         const double per_byte = replay_ns(space, id) / static_cast<double>(life.bytes);
         const double away = now == ActionKind::kKeep ? 0 : 1e6;
         const double cost = kind == ActionKind::kRecompute ? per_byte : 0.01;
@@ -89,7 +89,7 @@ std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, cons
 }
 
 std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>& spaces) {
-  std::map<std::pair<std::string, ActionKind>, std::vector<Move>> by_place;
+  std::map<std::pair<std::string, ActionKind>, std::vector<Move>> by_position;
   for (std::size_t chunk = 0; chunk < spaces.size(); ++chunk) {
     const ChunkSpace& space = spaces[chunk];
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {
@@ -99,7 +99,7 @@ std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>
       const std::string key = std::to_string(chunk) + " " + fold(position.scope).shape + " " +
                               position.saver + " " + std::to_string(position.ordinal);
       const auto add = [&](bool may, ActionKind kind) {
-        if (may) by_place[{key, kind}].push_back({chunk, false, id, kind, Request::kNone, 0});
+        if (may) by_position[{key, kind}].push_back({chunk, false, id, kind, Request::kNone, 0});
       };
       add(options.keep, ActionKind::kKeep);
       add(options.offload, ActionKind::kOffload);
@@ -108,7 +108,7 @@ std::vector<std::vector<Move>> moves_of_all_layers(const std::vector<ChunkSpace>
   }
   std::vector<std::vector<Move>> all;
   for (const int parts : {1, 2, 4}) {
-    for (const auto& [key, moves] : by_place) {
+    for (const auto& [key, moves] : by_position) {
       const std::size_t size = moves.size() / static_cast<std::size_t>(parts);
       if (size < 2) continue;
       for (std::size_t first = 0; first + size <= moves.size(); first += size) {

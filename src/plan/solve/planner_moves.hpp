@@ -13,24 +13,24 @@ struct Move {
   std::size_t chunk = 0;
   bool value = false;
   std::size_t id = 0;
-  ActionKind action{};  ///< Of buffers,
-  Request request{};    ///< and of values.
+  ActionKind action{};  ///< For a buffer.
+  Request request{};    ///< For a value.
   double rank = 0;      ///< Smaller ones are tried first.
 };
 
 void make(const Move& move, Choice& choice);
 
-/// What may take bytes away where the most was allocated, the cheapest first.
+/// Moves that may free bytes at the peak, the cheapest first.
 [[nodiscard]] std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces,
                                                    const Choice& choice,
                                                    const Evaluated& evaluated);
 
-/// The same action for the buffers that stand at the same place in each layer: of all layers, and
-/// of some of them.
+/// One action for the buffers at the same position in each layer: of all layers, and of some of
+/// them.
 [[nodiscard]] std::vector<std::vector<Move>> moves_of_all_layers(
     const std::vector<ChunkSpace>& spaces);
 
-/// What may save time, the most promising first.
+/// Moves that may save time, the most promising first.
 [[nodiscard]] std::vector<Move> moves_for_time(const std::vector<ChunkSpace>& spaces,
                                                const Choice& choice, const Evaluated& evaluated);
 

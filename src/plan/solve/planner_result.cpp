@@ -10,8 +10,8 @@
 namespace spillway {
 namespace {
 
-/// Buffers, then anchors, that came back in the simulated step; by the number of the chunk.
-std::set<std::pair<int, int>> came_back(const Simulation& simulation) {
+/// Buffers, then anchors, that were reloaded in the simulated step; by the number of the chunk.
+std::set<std::pair<int, int>> reloaded_items(const Simulation& simulation) {
   std::set<std::pair<int, int>> found;
   for (const SimulatedSpan& span : simulation.spans) {
     if (span.work == SimulatedWork::kCopyBack) found.insert({span.pass.chunk, span.buffer});
@@ -25,9 +25,9 @@ int value_of(const ChunkProfile& chunk, const Anchor& anchor) {
 
 }  // namespace
 
-void keep_what_stays(Search& search, std::int64_t budget, Found& found) {
+void keep_resident_buffers(Search& search, std::int64_t budget, Found& found) {
   const Simulation traced = search.evaluator().simulator().run(found.evaluated.plan, {}, true);
-  const std::set<std::pair<int, int>> back = came_back(traced);
+  const std::set<std::pair<int, int>> back = reloaded_items(traced);
   Choice choice = found.choice;
   const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
   for (std::size_t i = 0; i < spaces.size(); ++i) {

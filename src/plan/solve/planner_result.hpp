@@ -1,4 +1,4 @@
-/// From what the search found to a plan that a person can read.
+/// From the result of the search to a plan with reasons.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace spillway {
 
-/// What is offloaded but never leaves the device in the simulated step is kept instead.
-void keep_what_stays(Search& search, std::int64_t budget, Found& found);
+/// Keeps what is planned to be offloaded but never released in the simulated step.
+void keep_resident_buffers(Search& search, std::int64_t budget, Found& found);
 
-/// Says for every decision of the planner why.
+/// Fills in the reason of every decision of the planner.
 void add_reasons(const Search& search, const Found& found, Plan& plan);
 
 /// "at most 1.3 % above any plan of this kind".

@@ -8,23 +8,23 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// So many slots are told apart in a step, about. The relaxation takes more of them than the search
-/// for whole numbers can bear.
+/// About how many slots a step has. The relaxation can use more of them than the search for integer
+/// solutions.
 constexpr int kFineSlots = 400;
 constexpr int kFineSlotsOfLayer = 8;
 constexpr int kCoarseSlots = 200;
 constexpr int kCoarseSlotsOfLayer = 4;
-/// Up to so many plans all of them are simulated.
+/// Up to this number of plans all of them are simulated.
 constexpr std::int64_t kMostPlans = 7000;
-/// What may be spent on small changes, as evaluations times moments.
+/// The effort for small changes, as evaluations times moments.
 constexpr std::int64_t kImproveWork = 1'000'000;
-/// A relaxed choice that is nearer to a whole number is taken as decided.
+/// A relaxed choice that is nearer than this to an integer is taken as decided.
 constexpr double kWhole = 1e-6;
-/// How often the programme is solved again because the simulator found it too bold.
+/// How often the MILP model is solved again because its plan exceeds the budget when simulated.
 constexpr int kTightenings = 3;
-/// From the bound: with less, a finer programme is not worth its time.
+/// Relative to the bound: below this gap a finer model is not worth its time.
 constexpr double kWorthAnotherTry = 3e-3;
-/// Where the search ends, so that it ends at the same place everywhere.
+/// A limit on the search in nodes, not in time, so that it ends at the same node on every machine.
 constexpr int kNodes = 50;
 
 std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
@@ -115,9 +115,9 @@ Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Ch
   return best;
 }
 
-/// The programme trusts the link and the order of things more than the simulator does: if its plan
-/// is far from the bound, so may be others that rely less on them. Small changes take longer than
-/// programmes, so that they are for the best plan first.
+/// The MILP model is more optimistic about the link and the order of copies than the simulator: if
+/// its plan is far from the bound, plans that rely less on them may be better. Small changes take
+/// longer than solving the model, so the best plan gets them first.
 void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best) {
   std::vector<Found> solved;
   const auto solve_with = [&](const Slots& slots, double link) {
@@ -138,7 +138,7 @@ void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best
     improve(each, budget);
     take_if_better(each, best);
   }
-  // The fine programme takes long; it is for budgets that the coarse one cannot meet.
+  // The fine model takes long; it is for budgets that the coarse one cannot meet.
   if (best.evaluated.fits() || time_left() <= milliseconds(0)) return;
   if (std::optional<Found> found = solve_and_tighten(budget, fine_, 1)) {
     improve(*found, budget);
@@ -230,7 +230,7 @@ std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots&
   std::optional<Found> best;
   for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
        ++round) {
-    say(round == 0 ? "solving the programme" : "solving the programme again, with less memory");
+    say(round == 0 ? "solving the MILP model" : "solving the MILP model again, with less memory");
     std::optional<Choice> choice = solve_milp(options, slots);
     if (!choice) break;
     Found found = look_at(std::move(*choice), budget);

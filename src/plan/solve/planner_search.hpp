@@ -1,5 +1,5 @@
-/// The search for the best choice under a budget: relaxed programme, programme, small changes. All
-/// that it finds has been simulated.
+/// The search for the best choice under a budget: relaxed MILP model, MILP model, small changes.
+/// Every result is simulated.
 #pragma once
 
 #include <chrono>
@@ -38,10 +38,10 @@ class Search {
   /// bound_ns() for the profile's link, to know when to stop.
   [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound,
                            const std::vector<Choice>& known = {});
-  /// The one with the least memory that was found, whatever the time.
+  /// The best choice by memory, whatever its time.
   [[nodiscard]] const Found& smallest();
 
-  /// How often programmes were solved.
+  /// How often MILP models were solved.
   [[nodiscard]] int rounds() const { return rounds_; }
   [[nodiscard]] std::chrono::milliseconds elapsed() const;
   /// The time limit counts from here.
@@ -70,8 +70,8 @@ class Search {
   const PlannerOptions& options_;
   std::optional<std::int64_t> host_;
   Evaluator evaluator_;
-  Slots fine_;                // For bounds,
-  Slots coarse_;              // and for choices.
+  Slots fine_;                // For bounds.
+  Slots coarse_;              // For choices.
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
   std::optional<Found> smallest_;
   int rounds_ = 0;

@@ -10,11 +10,11 @@
 namespace spillway {
 namespace {
 
-/// Where the search ends, so that it ends at the same place everywhere.
+/// A limit on the search in evaluations, not in time, so that it ends at the same point everywhere.
 constexpr int kMostEvaluations = 600;
 constexpr int kMostRounds = 6;
 
-/// Buffers at one place of all layers of a chunk, which are treated alike.
+/// Buffers at the same position of all layers of a chunk, which are treated alike.
 struct Kind {
   std::size_t chunk = 0;
   std::vector<std::size_t> ids;
@@ -78,19 +78,19 @@ class ShardSearch {
     return std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) { return kind.equal; });
   }
 
-  /// From what was found, with all that may be in parts: whatever it was, or only what is held
-  /// anyway.
+  /// Starts from `found` with everything sharded that may be: with any action, or only what is kept
+  /// or offloaded.
   [[nodiscard]] Found run(const Found& found) {
-    Choice held = found.choice;
-    for (ChunkChoice& chunk : held) chunk.shard.assign(chunk.buffers.size(), false);
-    Choice all = held;
+    Choice stored = found.choice;
+    for (ChunkChoice& chunk : stored) chunk.shard.assign(chunk.buffers.size(), false);
+    Choice all = stored;
     for (const Kind& kind : kinds_) {
       if (!kind.equal) continue;
       set(kind, {ActionKind::kKeep, true}, all);
-      for (const std::size_t id : kind.ids) held[kind.chunk].shard[id] = true;
+      for (const std::size_t id : kind.ids) stored[kind.chunk].shard[id] = true;
     }
     Found best = look_at(std::move(all));
-    (void)take_if_better(std::move(held), best);
+    (void)take_if_better(std::move(stored), best);
     for (int round = 0; round < kMostRounds && improve(best); ++round) {
     }
     return best;

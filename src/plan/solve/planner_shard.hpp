@@ -1,4 +1,4 @@
-/// Sharding in the planner: after the programme, which knows nothing of it.
+/// Sharding in the planner: after the MILP model, which does not include it.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-/// Tries what of `options.equal` is better held in parts, and what else the memory that this frees
-/// is good for, kind of buffer by kind, as the simulator sees it. `found` does not get worse.
+/// Tries to shard the buffers of `options.equal`, and to use the memory that this frees for others,
+/// kind of buffer by kind, by simulation. `found` does not get worse.
 void shard_what_helps(Search& search, const PlannerOptions& options, std::int64_t budget,
                       Found& found);
 

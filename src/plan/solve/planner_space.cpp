@@ -50,12 +50,12 @@ class SpaceBuilder {
     if (!life.movable || life.bytes == 0 || !life_is_known(life)) return {};
     const bool gone_in_forward = life.last_forward_use <= space_.model.backward_begins;
     const bool needed_later = life.first_need < 0 || life.last_forward_use < life.first_need;
-    const bool link = profile_.link.out > 0;  // There is none where no host memory was to be had.
+    const bool link = profile_.link.out > 0;  // Not measured without host memory.
     return {true, link && gone_in_forward && needed_later,
             possible && needed_later && !leaves_its_layer(buffer)};
   }
 
-  /// Replays from layer to layer would have no end: what leads from one to the next is held.
+  /// Replays must not continue from layer to layer: what leads from one to the next is an anchor.
   [[nodiscard]] bool leaves_its_layer(const BufferProfile& buffer) const {
     const int call = chunk_.values[to_index(buffer.value)].call;
     return chunk_.operators[to_index(call)].layer >= 0 && read_outside_[to_index(buffer.value)];
@@ -81,7 +81,7 @@ class SpaceBuilder {
     }
   }
 
-  /// Backwards: what reads a value comes after what makes it.
+  /// From the last call to the first: readers of a value follow its maker.
   void find_windows() {
     for (int call = static_cast<int>(chunk_.operators.size()) - 1; call >= 0; --call) {
       if (obstacles_.of_call(call).empty()) start_with_buffers(call);
@@ -110,14 +110,14 @@ class SpaceBuilder {
       return;
     }
     ValueOptions& options = space_.values[to_index(read.value)];
-    const Leaning leaning = weights_.of(read.value).leaning;
-    const bool may_replay =
-        leaning == Leaning::kReplay || leaning == Leaning::kSlow || leaning == Leaning::kByBytes;
+    const Preference preference = weights_.of(read.value).preference;
+    const bool may_replay = preference == Preference::kReplay || preference == Preference::kSlow ||
+                            preference == Preference::kByBytes;
     if (!read.crosses && may_replay) {
       options.replay = true;
       maker.widen(window);
     }
-    if (read.crosses || leaning != Leaning::kReplay) {
+    if (read.crosses || preference != Preference::kReplay) {
       options.hold = true;
       const bool small = rules_.limits.min_size && value.size < *rules_.limits.min_size;
       options.offload = !small && profile_.link.out > 0;

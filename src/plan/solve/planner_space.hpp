@@ -1,4 +1,4 @@
-/// What the planner may decide about one chunk, and what hangs on what.
+/// The decisions open to the planner about one chunk, and their dependencies.
 #pragma once
 
 #include <optional>
@@ -24,11 +24,11 @@ struct BufferOptions {
   }
 };
 
-/// What may become of a value that autograd did not save, when a replay reads it.
+/// The options for a value that autograd did not save, when a replay reads it.
 struct ValueOptions {
   bool hold = false;
   bool replay = false;   ///< Inside of the layer or group of layers that made it.
-  bool offload = false;  ///< If it is held.
+  bool offload = false;  ///< If it is an anchor.
 };
 
 /// When a call may be replayed, as moments of the pass: for the buffers that may be made from it.
@@ -50,11 +50,12 @@ struct ChunkSpace {
   const ChunkProfile* chunk = nullptr;
   PassModel model;
   DecidedChunk decided;
-  std::vector<BufferOptions> buffers;        ///< By id.
-  std::vector<ValueOptions> values;          ///< By id; nothing for saved ones.
-  std::vector<CallWindow> windows;           ///< By call.
-  std::vector<std::vector<CallRead>> reads;  ///< By call, without what lasts or came from outside.
-  std::vector<std::int64_t> replay_ns;       ///< By call.
+  std::vector<BufferOptions> buffers;  ///< By id.
+  std::vector<ValueOptions> values;    ///< By id; nothing for saved ones.
+  std::vector<CallWindow> windows;     ///< By call.
+  std::vector<std::vector<CallRead>>
+      reads;  ///< By call, without persistent values and those from outside.
+  std::vector<std::int64_t> replay_ns;  ///< By call.
 };
 
 /// Keeps references to all but `matcher` for as long as the result lives. `rules` are translated.
@@ -74,7 +75,8 @@ struct ChunkChoice {
 /// By chunk, as in the profile.
 using Choice = std::vector<ChunkChoice>;
 
-/// Every buffer gets `wanted` if it may, else keeps, else what it must.
+/// Every buffer gets `wanted` if that is allowed, else keep, offload or recompute, the first of them
+/// that is allowed.
 [[nodiscard]] ChunkChoice choose_everywhere(const ChunkSpace& space, ActionKind wanted);
 
 }  // namespace spillway

@@ -11,18 +11,17 @@ namespace spillway {
 
 namespace {
 
-/// A plan for `budget`, of which `kept_back` is not the planner's.
+/// A plan for `budget`, of which the planner may not use `reserved`.
 PlannedStep plan_with_less(const Profile& profile, PlannerOptions options, Bytes budget,
-                           Bytes kept_back) {
-  options.budget = budget - std::min(budget, kept_back);
-  if (kept_back == Bytes(0)) return plan_for_budget(profile, options);
+                           Bytes reserved) {
+  options.budget = budget - std::min(budget, reserved);
+  if (reserved == Bytes(0)) return plan_for_budget(profile, options);
   const std::string why =
-      to_string(kept_back) + " of the budget of " + to_string(budget) +
-      " are left for what the planner cannot know (what later passes have beside saved buffers, "
-      "what the allocator hands out beyond what it is asked for)";
+      "reserved for untracked allocations (later passes, rounding by the allocator): " +
+      to_string(reserved) + " of the budget of " + to_string(budget);
   try {
     PlannedStep step = plan_for_budget(profile, options);
-    step.peak += kept_back;
+    step.peak += reserved;
     step.plan.budget = budget;
     step.plan.predicted_peak = step.peak;
     step.plan.notes.push_back(why);
@@ -56,13 +55,13 @@ PlanningJob::Answer PlanningJob::plan(const Question& question) {
       kept_peak = simulate(profile, make_plan(profile, Rules{}), simulation).peak;
     }
     const Bytes budget = question.budget.resolve(kept_peak, question.room);
-    Bytes kept_back = question.reserve;
+    Bytes reserved = question.reserve;
     if (!question.passes.empty()) {
       const std::int64_t more =
           unpredicted_bytes(profile, question.recorded, question.passes, budget);
-      kept_back += Bytes(static_cast<std::uint64_t>(more));
+      reserved += Bytes(static_cast<std::uint64_t>(more));
     }
-    answer.planned = plan_with_less(profile, options, budget, kept_back);
+    answer.planned = plan_with_less(profile, options, budget, reserved);
   } catch (...) {
     answer.error = std::current_exception();
   }

@@ -1,4 +1,4 @@
-/// A plan in the making, on a thread of its own; internal.
+/// A planning job on a thread of its own; internal.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,9 @@ class PlanningJob {
     std::shared_ptr<const Profile> profile;
     Budget budget{Bytes(0)};
     Bytes room;                        ///< For an automatic budget.
-    Bytes reserve;                     ///< Of the budget, to be left alone.
-    PassSchedule recorded;             ///< The order of
-    std::vector<RecordedPass> passes;  ///< those of the record; empty if the profile tells all.
+    Bytes reserve;                     ///< Part of the budget that the plan may not use.
+    PassSchedule recorded;             ///< The order of passes in the recording step.
+    std::vector<RecordedPass> passes;  ///< These passes; empty if the profile has them.
     PlannerOptions options;            ///< Its budget is filled in.
   };
   struct Answer {

@@ -1,4 +1,4 @@
-/// What an error that was caught says; internal.
+/// The text of a caught error; internal.
 #pragma once
 
 #include <exception>

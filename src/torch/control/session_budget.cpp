@@ -15,18 +15,18 @@
 namespace spillway {
 namespace {
 
-/// Other times than these do not make another plan worth its while.
+/// A smaller change of the measured times is not worth replanning.
 constexpr double kSameTimes = 0.02;
-/// How often a plan is made anew from what a timed step showed. The step that records is slowed by
-/// its host, and one that waits for copies much has faster clocks than one that does not: times are
-/// true only under a plan that is near the last one.
-constexpr int kMostRefreshes = 3;
-/// So many passes of each chunk give the times of all plans but the second, whose first need is to
-/// be rid of the record's: the clock of a device at the limit of its power varies from step to
+/// How often timed steps update the profile. The recording step is slowed by the host, and a step
+/// that waits for copies runs at higher clocks than one that does not: times hold only for plans
+/// close to the one they were measured under.
+constexpr int kMaxTimeUpdates = 3;
+/// Passes of each chunk that are timed for an update, except for the first one, which replaces the
+/// times of the recording step at once: the clock of a device at its power limit varies from step to
 /// step.
 constexpr int kTimedPasses = 4;
-/// How often a plan is made anew because its peak was above the budget.
-constexpr int kMostCorrections = 3;
+/// How often the session replans because a measured peak was over the budget.
+constexpr int kMaxCorrections = 3;
 
 /// For parts that are copied out, of a plan with a budget.
 Bytes small_window(const Profile& profile) {
@@ -62,26 +62,26 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
     if (job_schedule_ == schedule_) {
       take_answer(job->answer());
     } else {
-      keep_answer(job->answer());
+      cache_answer(job->answer());
     }
   }
   std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
   if (!budgeting_.error) {
     read_times(/*wait=*/false);
-    look_at_measured();
+    update_drift();
     keep_within_budget();
     if (budgeting_.drift.empty()) {
       budgeting_.as_predicted = true;
     } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
       record_next_ = true;
     }
-    turn_to(schedule);
+    switch_to_schedule(schedule);
   }
   if (budgeting_.error && may_record_again()) {
     budgeting_.error = nullptr;
     record_next_ = true;
   }
-  // Else all ranks hear of it first.
+  // Otherwise all ranks exchange the error first.
   if (budgeting_.error && !plans_together()) {
     std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
   }
@@ -90,8 +90,8 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
 bool SessionCore::may_record_again() {
   // Ranks that plan together record together.
   if (budgeting_.plans > 0 || profile_ == nullptr || plans_together()) return false;
-  // What a first step makes for good (workspaces of libraries, tables, gradients that are kept) is
-  // in its record as if every step made it.
+  // What a first step allocates once and keeps (workspaces of libraries, tables, gradients) is in
+  // its profile as if every step allocated it.
   if (device_->allocated() <= profile_->fixed) return false;
   return !std::exchange(budgeting_.recorded_again, true);
 }
@@ -101,8 +101,8 @@ void SessionCore::keep_within_budget() {
   const Bytes peak = budgeting_.measured_peak;
   const Bytes excess = std::max(peak - std::min(peak, *plan_->budget),
                                 std::exchange(budgeting_.excess_of_others, {}));
-  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMostCorrections) return;
-  // The allocator may hand out more than it was asked for, and sizes may change.
+  if (excess == Bytes(0) || job_ != nullptr || budgeting_.corrected >= kMaxCorrections) return;
+  // The allocator may round requests up, and sizes may change.
   ++budgeting_.corrected;
   budgeting_.reserve += excess;
   start_planning();
@@ -111,16 +111,17 @@ void SessionCore::keep_within_budget() {
 void SessionCore::make_room(Pass& pass, std::size_t allowed) {
   if (pass.growth == 0 && !verifying_) return;
   const ChunkLayout& layout = *pass.layout;
-  for (; pass.next_kept < layout.may_leave.size() && on_device_ > allowed; ++pass.next_kept) {
+  for (; pass.next_kept < layout.may_offload.size() && on_device_ > allowed; ++pass.next_kept) {
     const BufferRef buffer = pass.buffers[pass.next_kept].lock();
-    const bool kept = buffer != nullptr && layout.may_leave[pass.next_kept] &&
+    const bool kept = buffer != nullptr && layout.may_offload[pass.next_kept] &&
                       buffer->action == ActionKind::kKeep && buffer->on_device();
-    // What others hold would free nothing.
+    // Moving what others hold would free nothing.
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
     if (!copy_out(*buffer)) return;
     buffer->action = ActionKind::kOffload;
     if (!verifying_) {
-      count_fallback("more was saved than was recorded: a buffer that was to be kept left");
+      count_fallback(
+          "activation larger than profiled: a buffer planned to stay on the device was offloaded");
     }
     release(*buffer);
   }
@@ -133,11 +134,11 @@ std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) con
 }
 
 void SessionCore::begin_measuring() {
-  const bool may = plan_ != nullptr && !budgeting_.waiting && !recording_ && !verifying_;
-  if (options_.budget && budgeting_.waiting && !recording_) ++budgeting_.waiting_steps;
-  budgeting_.timing =
-      may && (options_.budget || fitting_.on) && std::exchange(budgeting_.time_next, false);
-  budgeting_.measuring = may && options_.budget && !budgeting_.timing;
+  const bool measurable = plan_ != nullptr && !budgeting_.unplanned && !recording_ && !verifying_;
+  if (options_.budget && budgeting_.unplanned && !recording_) ++budgeting_.unplanned_steps;
+  budgeting_.timing = measurable && (options_.budget || fitting_.enabled) &&
+                      std::exchange(budgeting_.time_next, false);
+  budgeting_.measuring = measurable && options_.budget && !budgeting_.timing;
   if (budgeting_.timing) budgeting_.timed_step = steps_ + 1;
   if (recording_) {
     timed_passes_.clear();
@@ -152,10 +153,10 @@ void SessionCore::end_measuring() {
   if (options_.budget && verifying_) budgeting_.verification_peak = peak;
   if (budgeting_.measuring) step_time_.end();
   if (budgeting_.measuring || budgeting_.timing) {
-    // The plan knows nothing of passes that came in another order than was told.
-    if (follower_.knows() || follower_.schedule().empty()) {
+    // The plan does not cover passes that ran in another order than announced.
+    if (follower_.on_schedule() || follower_.schedule().empty()) {
       budgeting_.measured_peak = peak;
-      if (plan_->budget && peak > *plan_->budget) ++budgeting_.above;
+      if (plan_->budget && peak > *plan_->budget) ++budgeting_.over_budget_steps;
     }
   }
   if (!std::exchange(budgeting_.timing, false)) return;
@@ -186,38 +187,39 @@ std::vector<PassCall> SessionCore::calls_of(const Pass& pass) const {
   return calls;
 }
 
-void SessionCore::plan_for_record(PassSchedule schedule) {
+void SessionCore::plan_for_budget(PassSchedule schedule) {
   recorded_schedule_ = std::move(schedule);
   recorded_passes_.clear();
   for (const auto& pass : passes_) {
-    const bool there =
-        pass->record != nullptr && pass->moments->backward && pass->moments->in_order;
+    const bool complete =
+        pass->profiler != nullptr && pass->moments->backward && pass->moments->in_order;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
-    if (!there || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
+    if (!complete || chunk == nullptr || recorded_schedule_.size() <= 2) continue;
     std::vector<Moment> moments = recorded_moments(*pass->moments);
-    // Where sizes change, a step may have more than any recorded pass. Calls that are told apart by
-    // their number alone leave room for that: the same value is seen at two places.
-    if (pass->record->has_sizes_of(*chunk)) {
+    // Where sizes change, a step may allocate more than any profiled pass. Without remapping, calls
+    // that differ only in their number leave room for that: one value is counted at two positions.
+    if (pass->profiler->has_sizes_of(*chunk)) {
       moments = remapped(moments, match_calls(*chunk, calls_of(*pass)));
     }
     recorded_passes_.push_back({pass->key.chunk, pass->number, std::move(moments)});
   }
-  schedule_ = follower_.knows() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
-  kept_plans_.clear();
-  budgeting_.refreshed = 0;
-  wait_for_plan();
+  schedule_ =
+      follower_.on_schedule() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
+  cached_plans_.clear();
+  budgeting_.time_updates = 0;
+  offload_until_planned();
   start_planning();
 }
 
-void SessionCore::wait_for_plan() {
-  budgeting_.waiting = true;
+void SessionCore::offload_until_planned() {
+  budgeting_.unplanned = true;
   budgeting_.problem.clear();
-  Rules everything;
-  everything.rules.emplace_back().action.kind = ActionKind::kOffload;
-  Plan plan = make_plan(*profile_, everything);
+  Rules offload_all;
+  offload_all.rules.emplace_back().action.kind = ActionKind::kOffload;
+  Plan plan = make_plan(*profile_, offload_all);
   for (ChunkPlan& chunk : plan.chunks) {
     for (Decision& decision : chunk.decisions) {
-      if (decision.fixed == FixedReason::kNone) decision.reason = "waiting for the plan";
+      if (decision.fixed == FixedReason::kNone) decision.reason = "no plan yet";
     }
   }
   adopt_plan(std::move(plan));
@@ -237,7 +239,7 @@ void SessionCore::start_planning() {
   question.options.schedule = schedule_;
   question.options.shard = shard_model();
   if (plans_together()) {
-    // What is sharded goes by them, whatever is allowed.
+    // Sharded parts use these windows even where allowances exist.
     if (!limits.offload_window)
       limits.offload_window = options_.offload_window.value_or(small_window(*profile_));
     if (!limits.prefetch_window)
@@ -257,26 +259,26 @@ void SessionCore::start_planning() {
 }
 
 void SessionCore::forget_planning() {
-  // It cannot be stopped, and nobody waits for it here.
+  // It cannot be stopped, and must not be waited for here.
   if (job_ != nullptr) old_jobs_.push_back(std::move(job_));
 }
 
 void SessionCore::take_answer(const PlanningJob::Answer& answer) {
   if (answer.error) {
     budgeting_.problem = text_of(answer.error);
-    if (budgeting_.waiting) {
+    if (budgeting_.unplanned) {
       budgeting_.error = answer.error;
     } else {
-      // What is left of the budget is too little then, and would only become less.
+      // The rest of the budget is too small with the larger reserve; do not grow it again.
       budgeting_.reserve = budgeting_.planned_reserve;
-      budgeting_.corrected = kMostCorrections;
-      count_fallback("the plan could not be made anew");
+      budgeting_.corrected = kMaxCorrections;
+      count_fallback("replanning failed: the current plan stays");
     }
     return;
   }
   budgeting_.problem.clear();
-  budgeting_.waiting = false;
-  budgeting_.time_next = budgeting_.refreshed < kMostRefreshes;
+  budgeting_.unplanned = false;
+  budgeting_.time_next = budgeting_.time_updates < kMaxTimeUpdates;
   read_passes_.clear();
   budgeting_.timed_steps = 0;
   ++budgeting_.plans;
@@ -287,8 +289,8 @@ void SessionCore::take_answer(const PlanningJob::Answer& answer) {
 }
 
 bool SessionCore::have_enough_times() const {
-  // Steps without one of the chunks will not bring its times.
-  if (budgeting_.refreshed == 0 || budgeting_.timed_steps >= kTimedPasses) return true;
+  // Steps that lack one of the chunks never provide its times.
+  if (budgeting_.time_updates == 0 || budgeting_.timed_steps >= kTimedPasses) return true;
   return std::all_of(profile_->chunks.begin(), profile_->chunks.end(), [&](const auto& chunk) {
     return std::count_if(read_passes_.begin(), read_passes_.end(), [&](const TimedPass& pass) {
              return pass.chunk == chunk.chunk;
@@ -302,7 +304,7 @@ void SessionCore::read_times(bool wait) {
   try {
     clock_.resolve();
   } catch (const Error&) {
-    return;  // Whoever uses the failed device is told.
+    return;  // The next use of the failed device throws.
   }
   if (clock_.failed()) return;
   std::move(just_timed.begin(), just_timed.end(), std::back_inserter(read_passes_));
@@ -311,20 +313,20 @@ void SessionCore::read_times(bool wait) {
     budgeting_.time_next = true;
     return;
   }
-  ++budgeting_.refreshed;
+  ++budgeting_.time_updates;
   budgeting_.timed_steps = 0;
   std::optional<Profile> fresh = with_times(*profile_, std::exchange(read_passes_, {}));
   if (!fresh) return;
   if (plan_ != nullptr) *fresh = without_slowing(*fresh, *plan_, simulated_as_now());
   const double before = total_ns(*profile_);
   const double now = total_ns(*fresh);
-  const bool slower_link = learn_link(*fresh);
+  const bool slower_link = update_link_speed(*fresh);
   profile_ = std::make_shared<const Profile>(std::move(*fresh));
   if (!slower_link && (before <= 0 || std::abs(now / before - 1) <= kSameTimes)) return;
   if (options_.budget) {
     start_planning();
   } else {
-    kept_plans_.clear();
+    cached_plans_.clear();
     fit_windows();
   }
 }
@@ -336,23 +338,23 @@ SimulateOptions SessionCore::simulated_as_now() const {
   return options;
 }
 
-bool SessionCore::learn_link(Profile& fresh) {
+bool SessionCore::update_link_speed(Profile& fresh) {
   if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
   const WaitTotals& waits = waits_.last();
   if (waits.step != budgeting_.timed_step || plan_ == nullptr) return false;
-  const Simulation foreseen = simulate(fresh, *plan_, simulated_as_now());
-  const auto step = static_cast<double>(foreseen.step_ns);
-  const auto unforeseen = [](Nanoseconds found, std::int64_t expected_ns) {
-    return static_cast<double>(found.count() - expected_ns);
+  const Simulation predicted = simulate(fresh, *plan_, simulated_as_now());
+  const auto step = static_cast<double>(predicted.step_ns);
+  const auto unpredicted = [](Nanoseconds measured, std::int64_t expected_ns) {
+    return static_cast<double>(measured.count() - expected_ns);
   };
-  const bool out = slow_down(fresh.link.out, fresh.link.out_with_back, foreseen.bytes_out,
-                             unforeseen(waits.release, foreseen.waits.release_ns), step);
-  const bool back = slow_down(fresh.link.back, fresh.link.back_with_out, foreseen.bytes_back,
-                              unforeseen(waits.reload, foreseen.waits.reload_ns), step);
+  const bool out = slow_down(fresh.link.out, fresh.link.out_with_back, predicted.bytes_out,
+                             unpredicted(waits.release, predicted.waits.release_ns), step);
+  const bool back = slow_down(fresh.link.back, fresh.link.back_with_out, predicted.bytes_back,
+                              unpredicted(waits.reload, predicted.waits.reload_ns), step);
   return out || back;
 }
 
-void SessionCore::look_at_measured() const {
+void SessionCore::update_drift() const {
   if (const std::optional<Nanoseconds> time = step_time_.take(/*wait=*/false)) {
     budgeting_.measured_step = *time;
   }
@@ -375,16 +377,16 @@ void SessionCore::look_at_measured() const {
 }
 
 BudgetReport SessionCore::budget_report() const {
-  look_at_measured();
+  update_drift();
   BudgetReport report;
-  report.waiting = budgeting_.waiting_steps;
+  report.unplanned_steps = budgeting_.unplanned_steps;
   report.plans = budgeting_.plans;
   report.problem = budgeting_.problem;
   report.measured_peak = budgeting_.measured_peak;
   report.verification_peak = budgeting_.verification_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
-  report.above = budgeting_.above;
+  report.over_budget_steps = budgeting_.over_budget_steps;
   if (plan_ == nullptr) return report;
   report.budget = plan_->budget.value_or(Bytes(0));
   report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));

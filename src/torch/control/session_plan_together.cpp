@@ -1,18 +1,20 @@
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "spillway/core/error.hpp"
 #include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
 
 /// Not 0.
 std::uint64_t word_for(const std::string& text) {
-  return std::max<std::uint64_t>(1, std::hash<std::string>()(text));
+  Digest digest;
+  digest.add(text);
+  return std::max<std::uint64_t>(1, digest.value());
 }
 
 constexpr std::uint64_t kNoError = 0;
@@ -32,8 +34,9 @@ std::uint64_t kind_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-// Ranks measure different times, and a planner that runs out of time ends anywhere: the ranks of a
-// shard group would never have the same plan. So the first one plans, and the others take its plan.
+// Ranks measure different times, and a planner that reaches its time limit stops at any point: the
+// ranks of a shard group would never have the same plan. So the first rank plans, and the others use
+// its plan.
 
 bool SessionCore::plans_together() const {
   return options_.budget && sharding_.group != nullptr && sharding_.group->size() > 1 &&
@@ -55,14 +58,14 @@ std::vector<std::vector<bool>> SessionCore::equal_buffers() const {
 void SessionCore::remember_plan() {
   budgeting_.adopted.reset();
   budgeting_.adopted_word = 0;
-  if (!plans_together() || budgeting_.waiting) return;
+  if (!plans_together() || budgeting_.unplanned) return;
   budgeting_.adopted = plan_;
   budgeting_.adopted_word = word_for(to_json(*plan_));
 }
 
 void SessionCore::share_plan() {
   if (!plans_together()) return;
-  const bool has_plan = budgeting_.adopted != nullptr && !budgeting_.waiting && !record_next_;
+  const bool has_plan = budgeting_.adopted != nullptr && !budgeting_.unplanned && !record_next_;
   const std::uint64_t mine = has_plan ? budgeting_.adopted_word : 0;
   const Bytes budget = has_plan ? plan_->budget.value_or(Bytes(0)) : Bytes(0);
   const Bytes peak = has_plan ? budgeting_.measured_peak : Bytes(0);
@@ -75,7 +78,7 @@ void SessionCore::share_plan() {
     same = same && words[i] == words[0];
     if (i > 0 && words[i] == words[0]) excess = std::max(excess, Bytes(words[i + 1]));
   }
-  // A plan that were made anew here and now would be the first rank's alone in this step.
+  // Replanning here would give the first rank a plan that the others do not have in this step.
   if (sharding_.group->rank() == 0 && mine != 0) budgeting_.excess_of_others = excess;
   if (words[0] == 0 || same) return;
   const std::string text =
@@ -87,7 +90,7 @@ void SessionCore::share_plan() {
     return;
   }
   budgeting_.problem.clear();
-  budgeting_.waiting = false;
+  budgeting_.unplanned = false;
   ++budgeting_.plans;
   adopt_plan(std::move(plan));
 }
@@ -97,7 +100,7 @@ void SessionCore::share_error(std::uint64_t kind) {
   const std::string text = send_text(mine ? text_of(budgeting_.error) : std::string());
   if (mine) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
   budgeting_.problem = text;
-  // The text has the operation before it.
+  // The text begins with the operation in brackets.
   const std::size_t end = text.find("] ");
   const bool named = text.starts_with('[') && end != std::string::npos;
   const std::string operation = named ? text.substr(1, end - 1) : "plan";

@@ -18,60 +18,60 @@ std::string percent(double share) { return with_decimals(100 * share, 1) + " %";
 template <typename Line>
 void write_budget(const BudgetReport& budget, Line&& line) {
   if (!budget.problem.empty()) line("no plan", budget.problem);
-  if (budget.waiting > 0) {
-    line("waited for the plan", std::to_string(budget.waiting) + " steps, everything offloaded");
+  if (budget.unplanned_steps > 0) {
+    line("unplanned steps", std::to_string(budget.unplanned_steps) + ", everything offloaded");
   }
   if (budget.plans == 0) return;
   const auto measured = [](bool any, const std::string& text) {
     return any ? ", measured " + text : std::string();
   };
-  line("budget",
-       to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
-           measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
-           (budget.verification_peak > Bytes(0)
-                ? "; " + to_string(budget.verification_peak) + " in the step that proved it"
-                : ""));
+  line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
+                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+                     (budget.verification_peak > Bytes(0)
+                          ? "; " + to_string(budget.verification_peak) + " in the verification step"
+                          : ""));
   line("step time",
        "predicted " + milliseconds(budget.predicted_step) + " ms" +
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
-           "; with everything kept " + milliseconds(budget.base_step) + " ms");
+           "; everything kept " + milliseconds(budget.base_step) + " ms");
   if (budget.bound_step.count() > 0) {
-    const double above = static_cast<double>(budget.predicted_step.count()) /
-                             static_cast<double>(budget.bound_step.count()) -
-                         1;
-    line("bound", milliseconds(budget.bound_step) + " ms: at most " + percent(above) +
-                      " above any plan of this kind");
+    const double gap = static_cast<double>(budget.predicted_step.count()) /
+                           static_cast<double>(budget.bound_step.count()) -
+                       1;
+    line("lower bound", milliseconds(budget.bound_step) + " ms: the plan is at most " +
+                            percent(gap) + " slower than any of its kind");
   }
   for (const std::string& each : budget.drift) line("drift", each);
-  if (budget.above > 0) line("above the budget", std::to_string(budget.above) + " steps");
+  if (budget.over_budget_steps > 0)
+    line("over-budget steps", std::to_string(budget.over_budget_steps));
 }
 
 template <typename Line>
 void write_shard(const ShardTotals& shard, const WaitTotals& waits, Line&& line) {
   if (shard.ranks > 0) {
     line("sharded", std::to_string(shard.buffers) + " buffers, " + to_string(shard.bytes) +
-                        ", over " + std::to_string(shard.ranks) + " ranks; held here " +
-                        to_string(shard.held));
+                        ", over " + std::to_string(shard.ranks) + " ranks; on this rank " +
+                        to_string(shard.part_bytes));
   }
   if (shard.gathers > 0) {
     line("gathered", std::to_string(shard.gathers) + " buffers, " +
                          std::to_string(shard.late_gathers) + " of them late" +
                          (waits.step > 0 ? ", waited " + milliseconds(waits.gather) + " ms" : ""));
   }
-  if (shard.restored > 0) line("gathered too soon", std::to_string(shard.restored) + " buffers");
-  for (const std::string& each : shard.refused) line("not sharded", each);
+  if (shard.regathered > 0) line("regathered", std::to_string(shard.regathered) + " buffers");
+  for (const std::string& each : shard.mismatched) line("not sharded", each);
 }
 
 nlohmann::ordered_json json_of(const ShardTotals& shard) {
-  return {{"ranks", shard.ranks},         {"buffers", shard.buffers},
-          {"bytes", shard.bytes.count()}, {"held", shard.held.count()},
-          {"gathers", shard.gathers},     {"late_gathers", shard.late_gathers},
-          {"restored", shard.restored},   {"refused", shard.refused}};
+  return {{"ranks", shard.ranks},           {"buffers", shard.buffers},
+          {"bytes", shard.bytes.count()},   {"part_bytes", shard.part_bytes.count()},
+          {"gathers", shard.gathers},       {"late_gathers", shard.late_gathers},
+          {"regathered", shard.regathered}, {"mismatched", shard.mismatched}};
 }
 
 nlohmann::ordered_json json_of(const BudgetReport& budget) {
   return {{"budget", budget.budget.count()},
-          {"waiting", budget.waiting},
+          {"unplanned_steps", budget.unplanned_steps},
           {"plans", budget.plans},
           {"problem", budget.problem},
           {"predicted_step_ns", budget.predicted_step.count()},
@@ -82,7 +82,7 @@ nlohmann::ordered_json json_of(const BudgetReport& budget) {
           {"measured_peak", budget.measured_peak.count()},
           {"verification_peak", budget.verification_peak.count()},
           {"drift", budget.drift},
-          {"above", budget.above}};
+          {"over_budget_steps", budget.over_budget_steps}};
 }
 
 }  // namespace
@@ -103,10 +103,10 @@ std::string SessionReport::to_text() const {
        "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
   if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
   if (budget) write_budget(*budget, line);
-  line("planned reduction",
-       to_string(planned_reduction) + ", reached R = " + with_decimals(reduction_ratio, 2));
+  line("planned reduction", to_string(planned_reduction) + ", peak reduction ratio " +
+                                with_decimals(reduction_ratio, 2));
   for (const auto& [action, totals] : actions) line(action, totals_of(totals));
-  line("last step", "out " + to_string(bytes_out) + ", back " + to_string(bytes_back) +
+  line("last step", "offloaded " + to_string(bytes_out) + ", reloaded " + to_string(bytes_back) +
                         ", used in place " + number(used_in_place) + ", late reloads " +
                         number(late_reloads));
   if (repeated_calls > 0) {
@@ -115,7 +115,8 @@ std::string SessionReport::to_text() const {
              (fused_kernels > 0 ? ", some as " + number(fused_kernels) + " kernels" : ""));
   }
   for (const std::string& each : demoted) line("not recomputed", each);
-  if (stayed.buffers > 0) line("backward at once", totals_of(stayed) + " not copied out");
+  if (offloads_skipped.buffers > 0)
+    line("skipped offloads", totals_of(offloads_skipped) + ", backward followed at once");
   if (waits.step > 0) {
     line("waited for copies",
          milliseconds(waits.release) + " ms to release, " + milliseconds(waits.reload) +
@@ -153,7 +154,8 @@ std::string SessionReport::to_json() const {
   json["fused_kernels"] = fused_kernels;
   json["bytes_recomputed"] = bytes_recomputed.count();
   json["demoted"] = demoted;
-  json["stayed"] = {{"buffers", stayed.buffers}, {"bytes", stayed.bytes.count()}};
+  json["offloads_skipped"] = {{"buffers", offloads_skipped.buffers},
+                              {"bytes", offloads_skipped.bytes.count()}};
   json["waits"] = {{"step", waits.step},
                    {"release_ns", waits.release.count()},
                    {"reload_ns", waits.reload.count()},

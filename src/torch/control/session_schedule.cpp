@@ -7,29 +7,29 @@
 namespace spillway {
 namespace {
 
-/// So many schedules take turns in practice: training, an uneven last batch, and a spare.
-constexpr std::size_t kMostKeptPlans = 4;
+/// Enough for the schedules that alternate in practice: training and an uneven last batch.
+constexpr std::size_t kMaxCachedPlans = 4;
 
 }  // namespace
 
 void SessionCore::announce_backward() {
-  const AtWork at_work(*this);  // It reads how much is allocated.
+  const ClockPause clock_pause(*this);  // Reads how much is allocated.
   const std::lock_guard lock(mutex_);
   backward_announced_ = true;
 }
 
 void SessionCore::follow(const Pass& pass, bool backward) {
-  if (follower_.takes({pass.key.chunk, pass.key.micro_batch, backward})) return;
-  count_fallback("the passes did not come in the order of the schedule");
+  if (follower_.advance({pass.key.chunk, pass.key.micro_batch, backward})) return;
+  count_fallback("the passes did not run in the order of the schedule");
 }
 
 std::optional<PassKey> SessionCore::next_backward() const {
-  if (follower_.knows()) {
+  if (follower_.on_schedule()) {
     const std::optional<PassStep> next = follower_.next_backward();
     if (!next) return std::nullopt;
     return PassKey{next->chunk, next->micro_batch};
   }
-  // As in the step before.
+  // As in the previous step.
   if (backward_order_.empty()) return std::nullopt;
   const auto here =
       std::find(last_backward_order_.begin(), last_backward_order_.end(), backward_order_.back());
@@ -40,72 +40,75 @@ std::optional<PassKey> SessionCore::next_backward() const {
 }
 
 PassTail SessionCore::expected_tail(PassKey key) const {
-  if (follower_.knows() && !follower_.backward_is_near()) return {};
+  if (follower_.on_schedule() && !follower_.backward_is_near()) return {};
   const auto same = std::find_if(last_tails_.begin(), last_tails_.end(),
                                  [&](const auto& each) { return each.first == key; });
   if (same != last_tails_.end()) return same->second;
-  if (!follower_.knows()) return {};
-  // The step before had fewer micro-batches.
+  if (!follower_.on_schedule()) return {};
+  // The previous step had fewer micro-batches.
   const auto like = std::find_if(last_tails_.rbegin(), last_tails_.rend(),
                                  [&](const auto& each) { return each.first.chunk == key.chunk; });
   return like == last_tails_.rend() ? PassTail{} : like->second;
 }
 
-void SessionCore::turn_to(const PassSchedule& schedule) {
+void SessionCore::switch_to_schedule(const PassSchedule& schedule) {
   if (schedule.empty() || profile_ == nullptr || options_.plan || record_next_) return;
   PassSchedule wanted = known_part(schedule, *profile_);
   if (!wanted.empty() && wanted != schedule_) {
-    keep_plan();
+    cache_plan();
     schedule_ = std::move(wanted);
-    if (!take_kept_plan()) wait_for_plan();
+    if (!take_cached_plan()) offload_until_planned();
   }
-  // One job at a time: if it is for another schedule, this one's turn comes behind it.
-  const bool wanting = budgeting_.waiting && budgeting_.problem.empty();
-  if (wanting && job_ == nullptr) start_planning();
+  // One job at a time: if another schedule is being planned, this one is planned after it.
+  const bool needs_plan = budgeting_.unplanned && budgeting_.problem.empty();
+  if (needs_plan && job_ == nullptr) start_planning();
 }
 
-void SessionCore::keep_plan() {
-  const bool failed = budgeting_.waiting && !budgeting_.problem.empty();
-  if (budgeting_.waiting && !failed) return;
-  keep({schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, !verify_next_, demoted_});
+void SessionCore::cache_plan() {
+  const bool failed = budgeting_.unplanned && !budgeting_.problem.empty();
+  if (budgeting_.unplanned && !failed) return;
+  cache(
+      {schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, !verify_next_, demoted_});
 }
 
-void SessionCore::keep_answer(const PlanningJob::Answer& answer) {
-  KeptPlan kept;
-  kept.schedule = job_schedule_;
-  kept.error = answer.error;
+void SessionCore::cache_answer(const PlanningJob::Answer& answer) {
+  CachedPlan cached;
+  cached.schedule = job_schedule_;
+  cached.error = answer.error;
   if (answer.error) {
-    kept.problem = text_of(answer.error);
+    cached.problem = text_of(answer.error);
   } else {
     ++budgeting_.plans;
-    kept.plan = std::make_shared<const Plan>(answer.planned->plan);
+    cached.plan = std::make_shared<const Plan>(answer.planned->plan);
   }
-  keep(std::move(kept));
+  cache(std::move(cached));
 }
 
-void SessionCore::keep(KeptPlan plan) {
-  std::erase_if(kept_plans_, [&](const KeptPlan& each) { return each.schedule == plan.schedule; });
-  if (kept_plans_.size() == kMostKeptPlans) kept_plans_.erase(kept_plans_.begin());
-  kept_plans_.push_back(std::move(plan));
+void SessionCore::cache(CachedPlan plan) {
+  std::erase_if(cached_plans_,
+                [&](const CachedPlan& each) { return each.schedule == plan.schedule; });
+  if (cached_plans_.size() == kMaxCachedPlans) cached_plans_.erase(cached_plans_.begin());
+  cached_plans_.push_back(std::move(plan));
 }
 
-bool SessionCore::take_kept_plan() {
-  const auto found = std::find_if(kept_plans_.begin(), kept_plans_.end(),
-                                  [&](const KeptPlan& each) { return each.schedule == schedule_; });
-  if (found == kept_plans_.end()) return false;
-  KeptPlan kept = std::move(*found);
-  kept_plans_.erase(found);
-  if (kept.plan == nullptr) {
-    wait_for_plan();
-    budgeting_.problem = std::move(kept.problem);
-    budgeting_.error = std::move(kept.error);
+bool SessionCore::take_cached_plan() {
+  const auto found =
+      std::find_if(cached_plans_.begin(), cached_plans_.end(),
+                   [&](const CachedPlan& each) { return each.schedule == schedule_; });
+  if (found == cached_plans_.end()) return false;
+  CachedPlan cached = std::move(*found);
+  cached_plans_.erase(found);
+  if (cached.plan == nullptr) {
+    offload_until_planned();
+    budgeting_.problem = std::move(cached.problem);
+    budgeting_.error = std::move(cached.error);
     return true;
   }
-  budgeting_.waiting = false;
+  budgeting_.unplanned = false;
   budgeting_.problem.clear();
-  adopt_plan(*kept.plan);
-  verify_next_ = !kept.verified;
-  demoted_ = std::move(kept.demoted);
+  adopt_plan(*cached.plan);
+  verify_next_ = !cached.verified;
+  demoted_ = std::move(cached.demoted);
   return true;
 }
 

@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-/// Undefined, which no tensor has, for a name that is none.
+/// Undefined, which no tensor has, for an unknown name.
 at::ScalarType dtype_named(const std::string& name) {
   for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
     const auto dtype = static_cast<at::ScalarType>(type);
@@ -81,15 +81,15 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
-  step_.staying_peak = staying_;
+  step_.kept_peak = kept_bytes_;
   (void)device_->take_peak();
   step_start_ = device_->allocated();
   begin_measuring();
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  // Ranks compare how many operators ran: sizes alone would not tell one buffer from another.
-  if (recording_ || recomputes || sharding_.on || budgeting_.timing || traces) {
+  // Ranks compare how many operators ran: sizes alone do not distinguish buffers.
+  if (recording_ || recomputes || sharding_.active || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
@@ -109,7 +109,7 @@ void SessionCore::end_step() noexcept {
   if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
   ++steps_;
   end_sharding();
-  if (!follower_.ends()) count_fallback("the step ended before its schedule did");
+  if (!follower_.complete()) count_fallback("the step ended before its schedule was complete");
   waits_.end_step();
   step_.device_peak = device_->peak();
   if (clock_.running()) {
@@ -133,7 +133,7 @@ void SessionCore::end_step() noexcept {
       finish_recording();
     } catch (const std::exception& error) {
       record_next_ = true;
-      count_fallback(std::string("the record could not be used: ") + error.what());
+      count_fallback(std::string("the profile could not be used: ") + error.what());
     }
   } else {
     last_step_ = step_;
@@ -144,8 +144,8 @@ void SessionCore::end_step() noexcept {
     }
   }
   for (const auto& pass : passes_) {
-    // A backward may still come; nobody records it.
-    pass->record = nullptr;
+    // A backward may still run; it is not recorded.
+    pass->profiler = nullptr;
     pass->moments = nullptr;
     pass->over = true;
     for (const ValueId anchor : std::exchange(pass->anchors, {})) release_root(anchor, *pass->book);
@@ -154,7 +154,7 @@ void SessionCore::end_step() noexcept {
   passes_.clear();
   order_.clear();
   book_.reset();
-  places_.clear();
+  call_locations_.clear();
   running_calls_.clear();
 }
 
@@ -167,16 +167,17 @@ void SessionCore::finish_recording() {
   clock_.resolve();
   std::set<int> chunks;
   for (const auto& pass : passes_) {
-    // The first pass of a chunk that had its backward speaks for all of them.
-    if (pass->record == nullptr || !pass->record->had_backward() ||
+    // The profile of a chunk is that of its first pass that had a backward.
+    if (pass->profiler == nullptr || !pass->profiler->had_backward() ||
         !chunks.insert(pass->key.chunk).second) {
       continue;
     }
     std::vector<Moment> moments;
     if (!clock_.failed() && pass->moments->in_order) moments = own_moments(*pass->moments);
-    if (pass->moments->left) pass->record->released_with_forward(moments);
-    profile.chunks.push_back(pass->record->finish(pass->key.chunk, pass->number, *book_, places_,
-                                                  std::move(moments), profile.granularity));
+    if (pass->moments->left) pass->profiler->released_with_forward(moments);
+    profile.chunks.push_back(pass->profiler->finish(pass->key.chunk, pass->number, *book_,
+                                                    call_locations_, std::move(moments),
+                                                    profile.granularity));
     profile.chunks.back().measured_peak = step_.device_peak;
   }
   idle_chunks_.clear();
@@ -196,19 +197,19 @@ void SessionCore::finish_recording() {
     options_.plan.reset();
   }
   if (options_.plan) return adopt_plan(*options_.plan);
-  if (options_.budget) return plan_for_record(recorded_schedule(chunks));
+  if (options_.budget) return plan_for_budget(recorded_schedule(chunks));
   plan_by_rules(recorded_schedule(chunks));
 }
 
 void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
   if (chunk.timeline.empty()) return;
-  const Pass* first = nullptr;  // The one that the profile is of, if it made the gradients.
+  const Pass* first = nullptr;  // The profiled pass, if it allocated the gradients.
   for (const auto& [pass, backward] : order_) {
     if (!backward || pass->key.chunk != chunk.chunk || !pass->moments->in_order) continue;
     if (first == nullptr) {
-      if (!pass->record->empty()) return;
+      if (!pass->profiler->empty()) return;
       first = pass.get();
-    } else if (pass->record->has_sizes_of(chunk)) {
+    } else if (pass->profiler->has_sizes_of(chunk)) {
       const std::vector<Moment> moments =
           remapped(own_moments(*pass->moments), match_calls(chunk, calls_of(*pass)));
       chunk.later_untracked_bytes = untracked_bytes(chunk, moments, granularity);
@@ -236,17 +237,17 @@ void SessionCore::adopt_plan(Plan plan) {
   verify_next_ = true;
   demoted_.clear();
   sharding_.verified = false;
-  sharding_.refused.clear();
+  sharding_.mismatched.clear();
   remember_plan();
   lay_out();
 }
 
 void SessionCore::lay_out() {
   const Bytes window =
-      plan_->limits.offload_window.value_or(options_.offload_window.value_or(kWindow));
+      plan_->limits.offload_window.value_or(options_.offload_window.value_or(kDefaultWindow));
   out_window_.set_limit(plan_->max_pending_release.value_or(window));
   reload_window_.set_limit(plan_->max_prefetch.value_or(
-      plan_->limits.prefetch_window.value_or(options_.prefetch_window.value_or(kWindow))));
+      plan_->limits.prefetch_window.value_or(options_.prefetch_window.value_or(kDefaultWindow))));
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
@@ -270,9 +271,9 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     layout->action.push_back(decision.action.kind);
     layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
     layout->fallback.push_back(decision.fallback);
-    layout->held.push_back(decision.fixed == FixedReason::kCallerOwned);
+    layout->caller_owned.push_back(decision.fixed == FixedReason::kCallerOwned);
     layout->bytes.push_back(decision.bytes.count());
-    layout->may_leave.push_back(budget && decision.reason == kKeptByPlanner);
+    layout->may_offload.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
   }
   for (const Anchor& anchor : plan.anchors) {
@@ -290,16 +291,16 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
   for (const bool shard : layout->shard) layout->shards += shard ? 1 : 0;
   std::vector<bool> queued(layout->action.size());
   const auto queue = [&](int id) {
-    const auto place = static_cast<std::size_t>(id);
-    const bool leaves = layout->action[place] == ActionKind::kOffload ||
-                        (place < layout->may_leave.size() && layout->may_leave[place]);
-    if (!leaves || queued[place]) return;
-    queued[place] = true;
+    const auto index = static_cast<std::size_t>(id);
+    const bool offloads = layout->action[index] == ActionKind::kOffload ||
+                          (index < layout->may_offload.size() && layout->may_offload[index]);
+    if (!offloads || queued[index]) return;
+    queued[index] = true;
     layout->reload_order.push_back(id);
   };
   for (const int id : plan.need_order) queue(id);
   for (auto id = static_cast<int>(layout->action.size()) - 1; id >= 0; --id) {
-    queue(id);  // What the recorded backward did not want comes last.
+    queue(id);  // What the profiled backward did not read comes last.
   }
   return layout;
 }
@@ -308,17 +309,17 @@ void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
   if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
   if (profile_ == nullptr) {
-    record_next_ = false;  // Whether it fits is seen when it is carried out.
+    record_next_ = false;  // Whether it fits is seen when it is executed.
   } else if (!made_for(plan, *profile_)) {
     throw InvalidArgument("plan",
-                          "the plan was made for another structure than the one recorded; make it "
-                          "anew with `spillway plan`");
+                          "the plan was made for another structure than the one recorded; "
+                          "make a new one with `spillway plan`");
   }
   options_.plan = plan;
   forget_planning();
-  budgeting_.waiting = false;
+  budgeting_.unplanned = false;
   budgeting_.time_next = false;
-  fitting_.on = false;
+  fitting_.enabled = false;
   adopt_plan(std::move(plan));
 }
 
@@ -349,7 +350,7 @@ std::shared_ptr<const Plan> SessionCore::plan() const {
 
 namespace {
 
-/// "layers.3.mlp.fc1" -> "layers.3": as much as a line of the report shows.
+/// "layers.3.mlp.fc1" -> "layers.3", as in a line of the report.
 std::string short_scope(const std::string& scope) {
   const std::size_t dot =
       scope.find('.', scope.find('.') == std::string::npos ? scope.size() : scope.find('.') + 1);
@@ -377,7 +378,7 @@ SessionReport SessionCore::report() const {
   report.bytes_back = last_step_.bytes_back;
   report.used_in_place = last_step_.used_in_place;
   report.late_reloads = last_step_.late_reloads;
-  report.stayed = last_step_.stayed;
+  report.offloads_skipped = last_step_.offloads_skipped;
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
@@ -400,7 +401,7 @@ SessionReport SessionCore::report() const {
     report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
   }
   // Over all passes in flight.
-  report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.staying_peak);
+  report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.kept_peak);
   report.repeated_calls = last_step_.repeated_calls;
   report.fused_kernels = last_step_.fused_kernels;
   report.bytes_recomputed = last_step_.bytes_recomputed;

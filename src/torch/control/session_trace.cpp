@@ -20,15 +20,15 @@ bool SessionCore::next_step_wants_scopes() const {
 void SessionCore::begin_trace() {
   tracing_.reset();
   if (!std::exchange(trace_next_, false)) return;
-  if (step_events_ == nullptr) traced_.reset();  // Nobody asked, and its copies are forgotten now.
-  step_time_.forget();  // How long a step takes that is traced says little.
+  if (step_events_ == nullptr) traced_.reset();  // Its copies are discarded now.
+  step_time_.forget();                           // Tracing changes how long the step takes.
   try {
     TimeMark epoch = device_->epoch();
     if (epoch.event != nullptr) engine_->start_timing(epoch.event);
     const bool planned = !recording_ && !verifying_;
     tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? profile_ : nullptr, plan_);
   } catch (const Error&) {
-    return;  // Whoever uses the failed device is told.
+    return;  // The next use of the failed device throws.
   }
 }
 

@@ -73,15 +73,15 @@ std::string ChainProgram::source() const {
   std::ostringstream body;
   std::ostringstream stores;
   parameters << "long long vectors, long long row";
-  // What a thread has of them: vectors, or one element of a row for all.
+  // A thread loads a vector of each input, or one element where a row shares it.
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Input& input = inputs[i];
     const bool vector = input.access != Access::kRow;
     const std::string type = vector ? vector_of(input.dtype) : element_of(input.dtype);
-    const char* const place =
+    const char* const element =
         input.access == Access::kFull ? "i" : (vector ? "i % row" : "i / row");
     parameters << ", const " << type << "* in" << i;
-    loads << "    const " << type << " x" << i << " = in" << i << "[" << place << "];\n";
+    loads << "    const " << type << " x" << i << " = in" << i << "[" << element << "];\n";
     body << "      const float v" << i << " = from_" << name_of(input.dtype) << "(x" << i
          << (vector ? ".v[e]" : "") << ");\n";
   }

@@ -1,9 +1,9 @@
-/// Elementwise operators one behind the other as one kernel; internal.
+/// Consecutive elementwise operators as one kernel; internal.
 ///
-/// Each operator computes in float and rounds its result to its type, as it does alone: values that
-/// stay within the kernel have the bits that they have in memory. So results are those of the
-/// operators one by one, as long as the compiler's functions (exp) are those that torch was built
-/// with; a session proves it before it trusts it, as any replay.
+/// Each operator computes in float and rounds its result to its type, as it does alone: intermediate
+/// values in the kernel have the bits that they have in memory. So results are those of the single
+/// operators, as long as the compiler's functions (exp) are those that torch was built with; a
+/// session verifies it first, as any replay.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct ChainProgram {
     Operation operation = Operation::kMul;
     std::array<int, 2> operands = {-1, -1};
     at::ScalarType dtype = at::kFloat;
-    bool stored = false;  ///< Goes to memory: an output, in the order of the nodes.
+    bool stored = false;  ///< Written to memory: an output, in the order of the nodes.
 
     bool operator==(const Node&) const = default;
   };

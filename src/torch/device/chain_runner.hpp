@@ -19,7 +19,7 @@ class ChainRunner {
   virtual ~ChainRunner() = default;
 
   /// Queues the kernel on the current stream. `outputs` are of the nodes that are stored, in order,
-  /// `elements` each. False if there can be no such kernel: then nothing was queued.
+  /// `elements` each. Returns false if there is no such kernel: then nothing was queued.
   /// Lifetime: of the tensors, as for any operator.
   [[nodiscard]] virtual bool run(const ChainProgram& program, std::int64_t elements,
                                  std::int64_t inner, std::span<const at::Tensor> inputs,

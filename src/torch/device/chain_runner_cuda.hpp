@@ -1,4 +1,4 @@
-/// Chains on a CUDA device: kernels that NVRTC compiles when they are first wanted; internal.
+/// Chains on a CUDA device: kernels that NVRTC compiles on first use; internal.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace spillway {
 /// compiler, or the device is older than compute capability 8.0, run() is false.
 [[nodiscard]] std::unique_ptr<ChainRunner> make_cuda_chain_runner(c10::DeviceIndex device);
 
-/// Machine code of a program for devices of that compute capability (90), which need not be there.
-/// Empty where it cannot be had; `problem` says why.
+/// Machine code of a program for devices of that compute capability (90); no such device is needed.
+/// Empty if it cannot be compiled; then `problem` has the reason.
 [[nodiscard]] std::vector<char> compile_chain(const ChainProgram& program, int capability,
                                               std::string& problem);
 

@@ -12,13 +12,13 @@
 namespace spillway {
 namespace {
 
-/// Of one rank: large enough for the wire to matter more than the start.
+/// Bytes of one rank: large enough that bandwidth matters more than latency.
 constexpr std::int64_t kPart = 4 << 20;
 /// The first one sets up connections.
 constexpr int kGathers = 3;
 
 double seconds_of_one(ShardGroup& group, const at::Tensor& whole, const at::Tensor& part) {
-  (void)group.exchange(std::array<std::uint64_t, 1>{0})->read();  // All begin together.
+  (void)group.exchange(std::array<std::uint64_t, 1>{0})->read();  // A barrier.
   const auto begin = std::chrono::steady_clock::now();
   const auto gather = group.gather(whole, part);
   gather->wait();

@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-/// Bytes of other ranks a second, as the slowest rank sees them: one number for all. All ranks call
-/// it together. Blocks, for some milliseconds.
+/// Bytes received per second, as measured by the slowest rank: the same number on all ranks.
+/// Collective. Blocks for some milliseconds.
 [[nodiscard]] double gather_speed(ShardGroup& group, c10::Device device);
 
 }  // namespace spillway

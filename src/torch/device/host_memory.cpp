@@ -14,7 +14,7 @@ namespace {
 std::atomic<std::int64_t> g_now = 0;
 std::atomic<std::int64_t> g_peak = 0;
 
-/// Stands before each allocation and says how large it is; as wide as torch aligns.
+/// Precedes each allocation and holds its size; as wide as torch's alignment.
 constexpr std::size_t kHeader = 64;
 
 void count(std::int64_t bytes) {

@@ -13,20 +13,20 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kMost{32ULL << 20U};
-constexpr Bytes kLeast{4ULL << 10U};
+constexpr Bytes kMaxSize{32ULL << 20U};
+constexpr Bytes kMinSize{4ULL << 10U};
 constexpr int kRounds = 4;
-/// So often it is asked how much copies slow operators down, of which the median is taken: single
-/// answers are off by half a percent.
-constexpr int kSlowingRounds = 9;
-/// Copies beside some work are made to take so much longer than it.
+/// Repetitions of measuring how much copies slow operators down; the median is taken, because single
+/// measurements are off by half a percent.
+constexpr int kSlowdownRounds = 9;
+/// How much longer the copies take than the work that they run beside.
 constexpr double kLonger = 1.5;
-constexpr double kMostCopies = 1000;
-constexpr double kMostSlowing = 0.5;  // As profiles may have it.
-constexpr double kMostApart = 0.02;
-/// Work that takes less was not done, for want of memory.
-constexpr Nanoseconds kLeastWork = std::chrono::milliseconds(1);
-constexpr double kUnforeseenShare = 0.002;
+constexpr double kMaxCopies = 1000;
+constexpr double kMaxSlowdown = 0.5;  // As profiles may have it.
+constexpr double kMaxSpread = 0.02;
+/// Work that takes less was skipped for lack of memory.
+constexpr Nanoseconds kMinWork = std::chrono::milliseconds(1);
+constexpr double kUnpredictedShare = 0.002;
 constexpr double kSlowest = 0.95;
 
 struct Lane {
@@ -37,7 +37,7 @@ struct Lane {
   Lease lease;
   bool out = false;
 
-  /// Whether there is room for it.
+  /// Returns false if there is no room for it.
   [[nodiscard]] bool make(Device& device, Tier& tier, Bytes size) {
     buffer = {};
     lease = {};
@@ -80,8 +80,8 @@ struct Lane {
   }
 };
 
-/// How long some work takes in nanoseconds while a lane makes so many copies, or while nothing is
-/// copied; nothing if they were over first.
+/// Nanoseconds that some work takes while a lane makes `copies` copies, or without copies; empty if
+/// the copies ended first.
 std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullptr,
                                    int copies = 0) {
   torch_device.current_stream().synchronize();
@@ -90,7 +90,7 @@ std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullp
   torch_device.keep_busy();
   const TimeMark end = torch_device.mark();
   const Nanoseconds time = torch_device.elapsed(begin, end);
-  if (time < kLeastWork) return std::nullopt;
+  if (time < kMinWork) return std::nullopt;
   if (lane != nullptr) {
     lane->end->synchronize();
     if (lane->end->elapsed_since(*end.event) < Nanoseconds(0)) return std::nullopt;
@@ -98,28 +98,28 @@ std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullp
   return static_cast<double>(time.count());
 }
 
-/// The median, not below zero; nothing if the middle half is further apart than what is to be told:
-/// somebody else uses the device.
+/// The median, not below zero; empty if the middle half spreads by more than kMaxSpread, as when
+/// another process uses the device.
 std::optional<double> middle_of(std::vector<double> shares) {
   std::sort(shares.begin(), shares.end());
   const std::size_t quarter = shares.size() / 4;
-  if (shares[shares.size() - 1 - quarter] - shares[quarter] > kMostApart) return std::nullopt;
-  return std::clamp(shares[shares.size() / 2], 0.0, kMostSlowing);
+  if (shares[shares.size() - 1 - quarter] - shares[quarter] > kMaxSpread) return std::nullopt;
+  return std::clamp(shares[shares.size() / 2], 0.0, kMaxSlowdown);
 }
 
-/// Sets both shares, or neither. The clock of a device drifts, so that turns are taken.
-void measure_slowing(TorchDevice& torch_device, Lane& out, Lane& back, LinkSpeed& speed) {
+/// Sets both shares, or neither. Alternates the measurements, because a device's clock drifts.
+void measure_slowdown(TorchDevice& torch_device, Lane& out, Lane& back, LinkSpeed& speed) {
   if (!torch_device.computes_beside()) return;
   (void)time_of_work(torch_device);  // Warms up.
   const std::optional<double> work = time_of_work(torch_device);
   if (!work) return;
   const auto copies = [&](const Lane& lane, double bytes_per_second) {
     const double each_ns = static_cast<double>(lane.lease.size().count()) / bytes_per_second * 1e9;
-    return static_cast<int>(std::min(kMostCopies, std::ceil(kLonger * *work / each_ns)));
+    return static_cast<int>(std::min(kMaxCopies, std::ceil(kLonger * *work / each_ns)));
   };
   std::vector<double> outward;
   std::vector<double> inward;
-  for (int i = 0; i < kSlowingRounds; ++i) {
+  for (int i = 0; i < kSlowdownRounds; ++i) {
     const std::optional<double> alone = time_of_work(torch_device);
     const std::optional<double> with_out = time_of_work(torch_device, &out, copies(out, speed.out));
     const std::optional<double> with_back =
@@ -143,12 +143,12 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   Lane back;
   out.out = true;
   // A model that just fits leaves little room to measure.
-  Bytes size = std::min(kMost, Bytes(tier.capacity().count() / 2));
-  while (size >= kLeast && !(out.make(torch_device.device(), tier, size) &&
-                             back.make(torch_device.device(), tier, size))) {
+  Bytes size = std::min(kMaxSize, Bytes(tier.capacity().count() / 2));
+  while (size >= kMinSize && !(out.make(torch_device.device(), tier, size) &&
+                               back.make(torch_device.device(), tier, size))) {
     size = Bytes(size.count() / 2);
   }
-  if (size < kLeast) return speed;
+  if (size < kMinSize) return speed;
   for (Lane* lane : {&out, &back}) {
     lane->run();  // Warms up.
     lane->stream->synchronize();
@@ -164,13 +164,13 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   back.run();
   speed.out_with_back = out.speed();
   speed.back_with_out = back.speed();
-  measure_slowing(torch_device, out, back, speed);
+  measure_slowdown(torch_device, out, back, speed);
   return speed;
 }
 
 bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
                double step_ns) {
-  if (unpredicted_ns < kUnforeseenShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
+  if (unpredicted_ns < kUnpredictedShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
   const double predicted_ns = static_cast<double>(bytes.count()) / alone * 1e9;
   const double share = std::max(kSlowest, predicted_ns / (predicted_ns + unpredicted_ns));
   alone *= share;

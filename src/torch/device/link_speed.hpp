@@ -1,4 +1,4 @@
-/// How fast buffers leave the device and come back; internal.
+/// How fast buffers are offloaded and reloaded; internal.
 #pragma once
 
 #include "spillway/memory/tier.hpp"
@@ -7,17 +7,16 @@
 
 namespace spillway {
 
-/// Copies a few buffers each way alone and both ways at once, with memory of `tier`, while the
-/// device computes: that takes some percent of the link's speed. And the other way round: how much
-/// longer the device computes for it. Blocks for a quarter of a second on a GPU, else for some
-/// milliseconds; takes 64 MiB of each side for that time, or as much as the tier may have, and 256
-/// MiB more of a device that has twice as many. All zero if there is no room for it; nothing said
-/// of the other way round if it cannot be told.
+/// Measures the speed of copies in each direction alone and in both at once, with memory of `tier`,
+/// while the device computes, which costs the link some percent; and how much copies slow compute.
+/// Blocks for a quarter of a second on a GPU, else for some milliseconds. Uses 64 MiB on each side
+/// meanwhile, or as much as the tier may have, and 256 MiB more on a device with twice that room.
+/// All zero if there is no room for it; the slowdown of compute is unset if it cannot be measured.
 [[nodiscard]] LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier);
 
-/// Lowers the speed of one direction so that copying `bytes` takes `unpredicted_ns` longer than was
-/// thought, but by 5 % at most: one step does not prove more. Less than 0.2 % of a step is nobody's
-/// doing. Says whether it did.
+/// Lowers the speed of one direction so that copying `bytes` takes `unpredicted_ns` longer than
+/// predicted, but by at most 5 %, because one step is weak evidence. Ignores less than 0.2 % of a
+/// step as noise. Returns whether it changed the speed.
 [[nodiscard]] bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
                              double step_ns);
 

@@ -43,21 +43,21 @@ class TorchDevice {
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
 
-  /// Runs `work` on a stream that waits for what is now queued on `stream`, which current_stream()
-  /// gave, and that is the current one meanwhile; on the host it is `stream` itself.
+  /// Runs `work` on a side stream that waits for what is now queued on `stream`, which
+  /// current_stream() gave, and is current meanwhile; on the host it is `stream` itself.
   virtual void beside(Stream& stream, const std::function<void(Stream&)>& work) = 0;
 
   /// Whether operators run on current_stream(), beside the calling thread.
   [[nodiscard]] virtual bool computes_beside() const = 0;
-  /// Queues some milliseconds of what layers do, matrix products and a pass over what each gives,
-  /// where operators run beside the calling thread and there is memory for them.
+  /// Queues some milliseconds of typical work, matrix products each followed by an elementwise
+  /// operator, where operators run beside the calling thread and there is memory for them.
   virtual void keep_busy() = 0;
 
   /// A moment on current_stream(), or on `stream`, which it gave.
   [[nodiscard]] virtual TimeMark mark() = 0;
   [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;
-  /// A moment on current_stream() with an event from which times of other streams may count. Blocks
-  /// only where operators run on the calling thread, until work queued for that thread is done.
+  /// A moment on current_stream() with an event from which times of other streams are counted.
+  /// Blocks only where operators run on the calling thread, until work queued for that thread is done.
   [[nodiscard]] virtual TimeMark epoch() { return mark(); }
   /// Never blocks.
   [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;
@@ -67,6 +67,11 @@ class TorchDevice {
   /// Runs elementwise operators as one kernel; null where there is no such thing.
   [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
+  /// One 64-bit number on this device that storages with the same bits share; other bits give
+  /// another one, but for a chance of 2^-64 or so. Ranks may compare it. Queued on
+  /// current_stream(); waits for nothing.
+  [[nodiscard]] virtual at::Tensor digest(const c10::Storage& storage) = 0;
+
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual Bytes granularity() const = 0;
@@ -74,7 +79,7 @@ class TorchDevice {
   [[nodiscard]] virtual Bytes room() const = 0;
   /// The most that it had handed out at once since take_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;
-  /// ... and starts a new one.
+  /// Returns peak() and starts a new one.
   virtual Bytes take_peak() = 0;
 };
 

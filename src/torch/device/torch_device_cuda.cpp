@@ -20,6 +20,7 @@
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
 #include "torch/device/chain_runner_cuda.hpp"
+#include "torch/device/cuda_digest.hpp"
 #include "torch/device/torch_device.hpp"
 #include "torch/device/written_by_kernel.hpp"
 
@@ -36,7 +37,7 @@ at::Tensor written_by_kernel(const at::Tensor& tensor) {
                          .options(tensor.options())
                          .target_device(tensor.device())
                          .make_tensor();
-  at::bitwise_or_out(there, tensor, false);  // A zero would make integers of booleans.
+  at::bitwise_or_out(there, tensor, false);  // A zero would turn booleans into integers.
   c10::cuda::stream_synchronize(c10::cuda::getCurrentCUDAStream().stream());
   return host;
 }
@@ -85,7 +86,7 @@ class CudaTorchDevice final : public TorchDevice {
 
   [[nodiscard]] bool computes_beside() const override { return true; }
   void keep_busy() override {
-    // What fits into the cache is slowed by copies three times as much as layers are.
+    // Work that fits into the cache is slowed by copies three times as much as layers are.
     constexpr int kRows = 8192;
     constexpr int kInner = 4096;
     constexpr int kProducts = 8;
@@ -103,7 +104,7 @@ class CudaTorchDevice final : public TorchDevice {
         at::add_out(product, product, product);
       }
     } catch (const c10::Error&) {
-      return;  // No memory, or only deterministic products wanted: it is not worth an error.
+      return;  // No memory, or deterministic products required: not worth an error.
     }
   }
 
@@ -120,6 +121,10 @@ class CudaTorchDevice final : public TorchDevice {
     to.event->synchronize();
     from.event->synchronize();
     return to.event->elapsed_since(*from.event);
+  }
+
+  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
+    return cuda_digest(storage);
   }
 
   [[nodiscard]] std::unique_ptr<ChainRunner> make_chain_runner() override {

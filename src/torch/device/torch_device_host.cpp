@@ -7,6 +7,7 @@
 #include "spillway/core/host_device.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "spillway/torch/host_memory.hpp"
+#include "torch/device/host_digest.hpp"
 #include "torch/device/torch_device.hpp"
 
 namespace spillway {
@@ -28,6 +29,10 @@ class HostTorchDevice final : public TorchDevice {
   }
 
   void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
+
+  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
+    return host_digest(storage);
+  }
 
   [[nodiscard]] bool computes_beside() const override { return false; }
   void keep_busy() override {}

@@ -25,21 +25,21 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
   const auto repeat = [&](ValueId each) {
     const Value& value = book.value(each);
     if (value.maker < 0) {
-      recipe.problem = "nobody is known to have made it";
+      recipe.problem = "its producer is unknown";
       return;
     }
     const Call& maker = book.call(value.maker);
     if (!maker.no_replay.empty()) {
       recipe.problem = about(maker, maker.no_replay);
     } else if (!maker.ended) {
-      recipe.problem = about(maker, "it is still being made");
+      recipe.problem = about(maker, "its producer has not finished");
     }
     for (const TensorArgument& argument : maker.tensors) add(argument.value);
   };
 
   const Value& wanted = book.value(target);
   if (wanted.maker >= 0 && book.call(wanted.maker).traits->uninitialised) {
-    recipe.problem = about(book.call(wanted.maker), "something that is not an operator wrote it");
+    recipe.problem = about(book.call(wanted.maker), "it was not written by an operator");
   } else {
     repeat(target);
   }
@@ -47,7 +47,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
     const ValueId each = open.back();
     open.pop_back();
     const Value& value = book.value(each);
-    if (value.holders > 0) {
+    if (value.root_count > 0) {
       recipe.roots.push_back(each);
       continue;
     }
@@ -57,7 +57,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
         continue;
       }
       if ((buffer->verify || buffer->action == ActionKind::kRecompute) && !buffer->awaited) {
-        // It is made again itself, from what it holds already.
+        // It is recomputed itself, from roots that it already holds.
         for (const ValueId root : buffer->roots) {
           if (seen.emplace(root, true).second) recipe.roots.push_back(root);
         }
@@ -68,10 +68,10 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       if (is_alive(value)) {
         recipe.roots.push_back(each);
       } else {
-        recipe.problem = "something it was made from is gone or was changed";
+        recipe.problem = "an input of its recipe is gone or was changed";
       }
     } else if ((value.kept || !may_repeat(book.call(value.maker))) && is_alive(value)) {
-      recipe.roots.push_back(each);  // It can be held, if not made.
+      recipe.roots.push_back(each);  // It cannot be recomputed, but held.
     } else {
       repeat(each);
     }

@@ -1,4 +1,4 @@
-/// From what a value can be made again; internal. Under the session's lock.
+/// What a value can be recomputed from; internal. Under the session's lock.
 #pragma once
 
 #include <string>
@@ -15,14 +15,15 @@ struct Recipe {
   [[nodiscard]] explicit operator bool() const noexcept { return problem.empty(); }
 };
 
-/// Follows the makers of `target` back to what is there: buffers that are kept or offloaded,
-/// parameters, what came from outside and still lives. Holds nothing yet.
+/// Follows the producers of `target` back to values that are available: buffers that are kept or
+/// offloaded, parameters, values from outside that still live. Does not hold them yet.
 [[nodiscard]] Recipe find_recipe(const RecipeBook& book, ValueId target);
 
-/// The calls to repeat to have `target` again, in order. Stops at what `is_there` says is there.
-template <typename IsThere>
+/// The calls to repeat to recompute `target`, in order. Stops at values for which `is_available` is
+/// true.
+template <typename IsAvailable>
 [[nodiscard]] std::vector<CallId> calls_to_repeat(const RecipeBook& book, ValueId target,
-                                                  IsThere&& is_there);
+                                                  IsAvailable&& is_available);
 
 }  // namespace spillway
 
@@ -30,15 +31,16 @@ template <typename IsThere>
 
 namespace spillway {
 
-template <typename IsThere>
-std::vector<CallId> calls_to_repeat(const RecipeBook& book, ValueId target, IsThere&& is_there) {
+template <typename IsAvailable>
+std::vector<CallId> calls_to_repeat(const RecipeBook& book, ValueId target,
+                                    IsAvailable&& is_available) {
   std::vector<CallId> found;
   std::vector<ValueId> open{target};
   std::unordered_map<CallId, bool> seen;
   while (!open.empty()) {
     const ValueId each = open.back();
     open.pop_back();
-    if (each != target && is_there(each)) continue;
+    if (each != target && is_available(each)) continue;
     const CallId maker = book.value(each).maker;
     if (maker < 0 || !seen.emplace(maker, true).second) continue;
     found.push_back(maker);

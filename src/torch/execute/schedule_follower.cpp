@@ -8,11 +8,11 @@ namespace spillway {
 void ScheduleFollower::begin(PassSchedule schedule) {
   schedule_ = std::move(schedule);
   next_ = 0;
-  knows_ = !schedule_.empty();
+  on_schedule_ = !schedule_.empty();
 }
 
-bool ScheduleFollower::takes(const PassStep& step) {
-  if (!knows_) return true;
+bool ScheduleFollower::advance(const PassStep& step) {
+  if (!on_schedule_) return true;
   for (std::size_t i = next_; i < schedule_.size(); ++i) {
     if (schedule_[i] == step) {
       next_ = i + 1;
@@ -20,18 +20,18 @@ bool ScheduleFollower::takes(const PassStep& step) {
     }
     if (!schedule_[i].backward) break;
   }
-  knows_ = false;
+  on_schedule_ = false;
   return false;
 }
 
-bool ScheduleFollower::ends() {
-  if (!knows_) return true;
+bool ScheduleFollower::complete() {
+  if (!on_schedule_) return true;
   return std::all_of(schedule_.begin() + static_cast<std::ptrdiff_t>(next_), schedule_.end(),
                      [](const PassStep& step) { return step.backward; });
 }
 
 std::optional<PassStep> ScheduleFollower::next_backward() const {
-  if (!knows_) return std::nullopt;
+  if (!on_schedule_) return std::nullopt;
   const auto found =
       std::find_if(schedule_.begin() + static_cast<std::ptrdiff_t>(next_), schedule_.end(),
                    [](const PassStep& step) { return step.backward; });
@@ -40,7 +40,7 @@ std::optional<PassStep> ScheduleFollower::next_backward() const {
 }
 
 bool ScheduleFollower::backward_is_near() const {
-  if (!knows_ || next_ == 0 || schedule_[next_ - 1].backward) return false;
+  if (!on_schedule_ || next_ == 0 || schedule_[next_ - 1].backward) return false;
   const PassStep wanted{schedule_[next_ - 1].chunk, schedule_[next_ - 1].micro_batch, true};
   for (std::size_t i = next_; i < schedule_.size() && schedule_[i].backward; ++i) {
     if (schedule_[i] == wanted) return true;

@@ -8,7 +8,7 @@ namespace spillway {
 
 at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
   window.require_unmodified();
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
@@ -17,22 +17,22 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     if (tracing_ != nullptr) tracing_->unpacked(pass, buffer.id);
   }
   ++pass.unpacks;
-  if (pass.record != nullptr) {
-    pass.record->unpacked(buffer.id);
+  if (pass.profiler != nullptr) {
+    pass.profiler->unpacked(buffer.id);
     watch_.unpacked(pass, buffer.id, mutex_);
   }
   begin_due_gathers(pass, buffer.id);
   if (buffer.verify || buffer.action == ActionKind::kRecompute) {
     lock.unlock();
-    return remake(buffer, window);
+    return recompute(buffer, window);
   }
-  bring_back(buffer);
+  ensure_on_device(buffer);
   reload_ahead(pass);
   return window.on(buffer.storage);
 }
 
-void SessionCore::unpack_held(Pass& pass, int id) {
-  const AtWork at_work(*this);
+void SessionCore::unpack_caller_owned(Pass& pass, int id) {
+  const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {
@@ -56,14 +56,14 @@ void SessionCore::begin_backward(Pass& pass) {
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
     order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
     follow(pass, true);
-    if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) not_recorded();
+    if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) note_unrecorded_chunk();
   }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
-  if (pass.record != nullptr) pass.record->begin_backward(*pass.book);
+  if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
   if (pass.layout != nullptr && !pass.diverged && pass.book != nullptr &&
       pass.anchors_found < pass.layout->anchors.size()) {
-    count_fallback("a value to recompute from was not found");
+    count_fallback("an anchor was not found");
   }
   expect_replays(pass);
   queue_reloads(pass);
@@ -91,11 +91,11 @@ void SessionCore::queue_reloads(Pass& pass) {
     const BufferRef buffer = each.lock();
     if (buffer == nullptr) return;
     if (buffer->in_window) {
-      // Its backward is near: it stays.
+      // Its backward begins before its release: it is used in place.
       take_from_window(buffer);
       if (!buffer->ticket) {
-        ++step_.stayed.buffers;
-        step_.stayed.bytes += Bytes(buffer->bytes);
+        ++step_.offloads_skipped.buffers;
+        step_.offloads_skipped.bytes += Bytes(buffer->bytes);
       }
       return;
     }
@@ -107,7 +107,7 @@ void SessionCore::queue_reloads(Pass& pass) {
     for (const int id : pass.layout->reload_order)
       queue(pass.buffers[static_cast<std::size_t>(id)]);
   } else {
-    // Nobody knows the order yet; the last saved is mostly the first wanted.
+    // The order is unknown yet; the last saved is mostly the first read.
     std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
   }
 }
@@ -127,7 +127,7 @@ void SessionCore::queue_next_pass() {
   }
 }
 
-void SessionCore::bring_back(SavedBuffer& buffer) {
+void SessionCore::ensure_on_device(SavedBuffer& buffer) {
   if (!buffer.on_device() && buffer.shard != nullptr) {
     all_gather_buffer(buffer);
   } else if (!buffer.on_device()) {
@@ -139,13 +139,13 @@ void SessionCore::bring_back(SavedBuffer& buffer) {
     ++step_.used_in_place;
     buffer.ready = true;
     // Others still hold it, so moving it frees nothing.
-    if (buffer.pass->record != nullptr && buffer.storage.use_count() > 1) {
-      buffer.pass->record->fix(buffer.id, FixedReason::kCallerOwned);
+    if (buffer.pass->profiler != nullptr && buffer.storage.use_count() > 1) {
+      buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
     }
   }
   if (buffer.reloading && !buffer.ready) {
     Stream& stream = device_->current_stream();
-    clock_.works();
+    clock_.uses_stream();
     waits_.time(WaitCause::kReload, stream, [&] {
       engine_->ready(buffer.ticket, stream);
       device_->catch_up(stream);
@@ -158,11 +158,11 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   const auto alive = buffer.original.lock();
   if (!alive || alive->nbytes() != buffer.bytes) return false;
   buffer.storage = c10::Storage(alive);
-  hold(buffer.bytes);
+  count_allocated(buffer.bytes);
   ++step_.used_in_place;
   buffer.ready = true;
-  if (buffer.pass->record != nullptr)
-    buffer.pass->record->fix(buffer.id, FixedReason::kCallerOwned);
+  if (buffer.pass->profiler != nullptr)
+    buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
   return true;
 }
 
@@ -171,7 +171,7 @@ std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass
     return reload_window_.next();
   }
   const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
-  // A graph that is kept for a second backward asks more often than was recorded.
+  // A graph that is kept for a second backward unpacks more often than profiled.
   const std::size_t allowance =
       allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
   const Bytes room(allowance - std::min(allowance, on_device_));
@@ -202,7 +202,7 @@ void SessionCore::reload_ahead(const Pass& pass) {
 
 void SessionCore::start_reload(SavedBuffer& buffer) {
   buffer.storage = device_->allocate(buffer.bytes, *buffer.stream);
-  hold(buffer.bytes);
+  count_allocated(buffer.bytes);
   auto* const data = static_cast<std::byte*>(buffer.storage.mutable_data());
   engine_->reload(buffer.ticket, {data, buffer.bytes}, *buffer.stream);
   buffer.reloading = true;
@@ -210,14 +210,14 @@ void SessionCore::start_reload(SavedBuffer& buffer) {
 }
 
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   if (id >= 0) note_gone(*buffer->pass, id);
   drop_locked(std::move(buffer));
 }
 
 void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   {
     const std::lock_guard lock(mutex_);
     note_gone(*pass, id);
@@ -230,9 +230,9 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer->in_window) take_from_window(buffer);
   if (buffer->prefetched) reload_window_.finished(Bytes(handed_out(buffer->bytes)));
   if (!buffer->anchor) saved_ -= buffer->bytes;
-  staying_ -= buffer->staying;
-  if (buffer->shard != nullptr) leave_shard(*buffer);
-  if (buffer->on_device()) last_forward_use(buffer->bytes);
+  kept_bytes_ -= buffer->kept_bytes;
+  if (buffer->shard != nullptr) detach_shard(*buffer);
+  if (buffer->on_device()) count_freed(buffer->bytes);
   if (buffer->ticket) {
     const auto end = [&] {
       buffer->ticket = Ticket();
@@ -241,11 +241,11 @@ void SessionCore::drop_locked(BufferRef buffer) {
     if (buffer->ticket.released() || buffer->ticket.reloading()) {
       end();
     } else {
-      clock_.works();
+      clock_.uses_stream();
       waits_.time(WaitCause::kInPlace, *buffer->stream, end);
     }
   }
-  if (buffer->value >= 0) leave_book(*buffer);
+  if (buffer->value >= 0) detach_from_book(*buffer);
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
 }
 

@@ -11,20 +11,20 @@
 namespace spillway {
 namespace {
 
-/// A tensor that stays on the device in its own storage.
+/// A tensor that is kept on the device in its own storage.
 class KeptTensor final : public SavedTensor {
  public:
   explicit KeptTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)) {
-    if (is_plain(tensor)) window_.emplace(tensor);
+    if (is_ordinary(tensor)) window_.emplace(tensor);
   }
-  /// `id`: in a step that is timed, else -1. `held`: by the caller; its unpacks were recorded.
+  /// `id`: in a step that is timed, else -1. `caller_owned`: its unpacks were profiled.
   KeptTensor(const at::Tensor& tensor, std::shared_ptr<SessionCore> core,
-             std::shared_ptr<Pass> pass, int id, bool held)
+             std::shared_ptr<Pass> pass, int id, bool caller_owned)
       : KeptTensor(tensor) {
     core_ = std::move(core);
     pass_ = std::move(pass);
     id_ = id;
-    held_ = held;
+    caller_owned_ = caller_owned;
   }
   ~KeptTensor() override {
     if (id_ >= 0) core_->drop_kept(pass_, id_, std::move(tensor_));
@@ -32,7 +32,7 @@ class KeptTensor final : public SavedTensor {
 
   [[nodiscard]] at::Tensor unpack() override {
     if (window_) window_->require_unmodified();
-    if (held_) core_->unpack_held(*pass_, id_);
+    if (caller_owned_) core_->unpack_caller_owned(*pass_, id_);
     return tensor_;
   }
 
@@ -42,10 +42,10 @@ class KeptTensor final : public SavedTensor {
   std::shared_ptr<SessionCore> core_;
   std::shared_ptr<Pass> pass_;
   int id_ = -1;
-  bool held_ = false;
+  bool caller_owned_ = false;
 };
 
-/// A tensor whose buffer the session has in its hands.
+/// A tensor whose buffer the session manages.
 class ManagedTensor final : public SavedTensor {
  public:
   ManagedTensor(std::shared_ptr<SessionCore> core, std::shared_ptr<SavedBuffer> buffer, int id,
@@ -72,10 +72,10 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
     : options_(std::move(options)),
       device_(std::move(device)),
       recorder_(*this),
-      out_window_(
-          limits_of(options_).offload_window.value_or(options_.offload_window.value_or(kWindow))),
-      reload_window_(
-          limits_of(options_).prefetch_window.value_or(options_.prefetch_window.value_or(kWindow))),
+      out_window_(limits_of(options_).offload_window.value_or(
+          options_.offload_window.value_or(kDefaultWindow))),
+      reload_window_(limits_of(options_).prefetch_window.value_or(
+          options_.prefetch_window.value_or(kDefaultWindow))),
       sharding_(out_window_.limit()),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
@@ -98,57 +98,57 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
 SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
   Pass& pass = current_pass();
   const std::shared_ptr<Pass> pass_ref = passes_.back();
   if (pass.next_site == 0) note_first_save(pass);
-  const std::size_t place = pass.next_site++;
+  const std::size_t site = pass.next_site++;
   pass.calls_since_save.clear();
-  const bool plain = movable || is_plain(tensor);
-  const ValueId value = pass.book != nullptr && plain ? pass.book->saved(tensor) : -1;
+  const bool ordinary = movable || is_ordinary(tensor);
+  const ValueId value = pass.book != nullptr && ordinary ? pass.book->saved(tensor) : -1;
   if (!movable && value >= 0) pass.book->value(value).kept = true;
 
   int id = -1;
   ActionKind action = ActionKind::kKeep;
   if (recording_) {
-    id = pass.record->save(tensor, fixed, value, running_operator());
+    id = pass.profiler->save(tensor, fixed, value, running_operator());
     action = ActionKind::kOffload;
   } else if (const ChunkLayout* const layout = pass.layout.get();
              layout != nullptr && !pass.diverged) {
-    const bool known = place < layout->sites.size() &&
-                       layout->sites[place].dtype == tensor.scalar_type() &&
-                       layout->sites[place].dimensions == static_cast<std::size_t>(tensor.dim());
+    const bool known = site < layout->sites.size() &&
+                       layout->sites[site].dtype == tensor.scalar_type() &&
+                       layout->sites[site].dimensions == static_cast<std::size_t>(tensor.dim());
     if (known) {
-      id = layout->sites[place].buffer;
+      id = layout->sites[site].buffer;
       action = layout->action[static_cast<std::size_t>(id)];
     } else {
       diverge(pass);
     }
   }
   const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
-  if (pass.moments != nullptr) note_save(pass, static_cast<int>(place));
-  const bool held =
-      id >= 0 && pass.layout != nullptr && pass.layout->held[static_cast<std::size_t>(id)];
-  if (!movable || held) {
+  if (pass.moments != nullptr) note_save(pass, static_cast<int>(site));
+  const bool caller_owned =
+      id >= 0 && pass.layout != nullptr && pass.layout->caller_owned[static_cast<std::size_t>(id)];
+  if (!movable || caller_owned) {
     if (movable && value >= 0) pass.book->value(value).kept = true;
     if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
     if (timed) note_site(pass_ref, id, tensor, nullptr);
-    release_to_allowance(pass, place);
-    // To detach a tensor of a Python class runs Python code, which may save and free tensors.
+    release_to_allowance(pass, site);
+    // Detaching a tensor of a Python class runs Python code, which may save and free tensors.
     lock.unlock();
-    if (!timed && !held) return std::make_unique<KeptTensor>(tensor);
+    if (!timed && !caller_owned) return std::make_unique<KeptTensor>(tensor);
     return std::make_unique<KeptTensor>(tensor, shared_from_this(), pass_ref, timed ? id : -1,
-                                        held);
+                                        caller_owned);
   }
   BufferRef buffer = saved_before(pass, tensor, value);
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action);
   if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
   settle_awaited();
-  release_to_allowance(pass, place);
+  release_to_allowance(pass, site);
   return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
 }
 
@@ -160,9 +160,9 @@ void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
 }
 
 void SessionCore::note_first_save(Pass& pass) {
-  if (pass.record != nullptr) pass.record->first_save(pass.next_call);
+  if (pass.profiler != nullptr) pass.profiler->first_save(pass.next_call);
   if (pass.layout == nullptr) return;
-  // Calls before the first save may be the caller's own, and their number another one.
+  // Calls before the first save may be the caller's own, so their number may differ.
   pass.call_shift = pass.next_call - pass.layout->calls_before_first_save;
   if (pass.book == nullptr || pass.layout->anchors.empty()) return;
   pass.next_site = 1;
@@ -170,13 +170,13 @@ void SessionCore::note_first_save(Pass& pass) {
     const Call& call = pass.book->call(id);
     if (call.pass != pass.number || !call.ended) continue;
     make_anchors(call);
-    if (waits_for_results(*call.traits)) offload_arrived(call);
+    if (waits_for_results(*call.traits)) offload_completed(call);
   }
   pass.next_site = 0;
 }
 
 FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
-  if (!is_plain(tensor)) return FixedReason::kUnsupportedLayout;
+  if (!is_ordinary(tensor)) return FixedReason::kUnsupportedLayout;
   if (tensor.device() != device_->torch_device()) return FixedReason::kOtherDevice;
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (const auto found = fixed_.find(storage); found != fixed_.end()) return found->second.reason;
@@ -193,7 +193,7 @@ Pass& SessionCore::current_pass() {
 }
 
 void SessionCore::begin_explicit_pass(PassKey key) {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   explicit_passes_ = true;
   begin_pass(key);
@@ -201,7 +201,7 @@ void SessionCore::begin_explicit_pass(PassKey key) {
 
 void SessionCore::begin_pass(PassKey key) {
   close_forward();
-  copy_what_stayed();  // Another forward comes first.
+  copy_skipped();  // Another forward runs before the backward, so they must be copied now.
   backward_announced_ = false;
   auto pass = std::make_shared<Pass>();
   pass->key = key;
@@ -210,29 +210,29 @@ void SessionCore::begin_pass(PassKey key) {
   pass->book = book_;
   if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
   if (recording_) {
-    pass->record = std::make_unique<PassRecord>();
+    pass->profiler = std::make_unique<PassProfiler>();
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
     pass->tail = expected_tail(key);
   } else if (plan_ != nullptr && !idle_chunks_.contains(key.chunk)) {
-    not_recorded();
+    note_unrecorded_chunk();
   }
   order_.emplace_back(pass, false);
   open_for_shards(pass);
   passes_.push_back(std::move(pass));
 }
 
-void SessionCore::not_recorded() {
+void SessionCore::note_unrecorded_chunk() {
   record_next_ = true;
-  count_fallback("a chunk that was not recorded");
+  count_fallback("a chunk was not profiled");
 }
 
 void SessionCore::diverge(Pass& pass) {
   pass.diverged = true;
   stop_sharding(pass);
   record_next_ = true;
-  count_fallback("the pass saved something else than what was recorded");
+  count_fallback("the pass saved other tensors than profiled");
 }
 
 SessionCore::BufferRef SessionCore::saved_before(const Pass& pass, const at::Tensor& tensor,
@@ -271,7 +271,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   if (id >= 0) note_growth(pass, id, buffer->bytes);
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
-  if (action == ActionKind::kKeep) set_staying(*buffer, buffer->bytes);
+  if (action == ActionKind::kKeep) set_kept_bytes(*buffer, buffer->bytes);
   buffer->verify = action == ActionKind::kRecompute && verifying_;
   buffer->awaited = action == ActionKind::kRecompute;
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
@@ -281,10 +281,10 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   return buffer;
 }
 
-void SessionCore::set_staying(SavedBuffer& buffer, std::size_t bytes) {
-  staying_ = staying_ - buffer.staying + bytes;
-  buffer.staying = bytes;
-  step_.staying_peak = std::max(step_.staying_peak, staying_);
+void SessionCore::set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) {
+  kept_bytes_ = kept_bytes_ - buffer.kept_bytes + bytes;
+  buffer.kept_bytes = bytes;
+  step_.kept_peak = std::max(step_.kept_peak, kept_bytes_);
 }
 
 SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage storage,
@@ -298,7 +298,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
   buffer->original = StoragePin(storage.unsafeGetStorageImpl());
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
-  hold(buffer->bytes);
+  count_allocated(buffer->bytes);
   if (id >= 0) {
     pass.buffers[static_cast<std::size_t>(id)] = buffer;
   } else {
@@ -308,7 +308,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  if (!may_stay(*buffer) && !copy_out(*buffer)) return;
+  if (!may_skip_copy(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
   out_window_.push(buffer, Bytes(buffer->bytes));
   if (!has_allowance(*buffer->pass)) release_overdue();
@@ -318,12 +318,12 @@ bool SessionCore::has_allowance(const Pass& pass) {
   return pass.layout != nullptr && !pass.diverged && !pass.layout->forward_allowance.empty();
 }
 
-bool SessionCore::may_stay(SavedBuffer& buffer) {
+bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
   buffer.number = pass.offloads++;
   buffer.before = pass.offloaded;
   pass.offloaded += buffer.bytes;
-  // With other sizes than in the last step nobody knows where the tail begins.
+  // With other sizes than in the last step it is unknown where the tail begins.
   if (buffer.number == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
   return buffer.number >= pass.tail.first;
 }
@@ -341,7 +341,7 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
   return true;
 }
 
-void SessionCore::copy_what_stayed() {
+void SessionCore::copy_skipped() {
   out_window_.for_each([this](const WeakBuffer& each) {
     if (const BufferRef buffer = each.lock(); buffer != nullptr && !buffer->ticket) {
       (void)copy_out(*buffer);
@@ -351,16 +351,18 @@ void SessionCore::copy_what_stayed() {
 
 void SessionCore::note_no_room(std::size_t bytes) {
   const std::string problem = slab_->problem();
-  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be had");
+  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be allocated");
   if (std::exchange(warned_no_room_, true)) return;
   const std::string what =
       problem.empty()
           ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
                 " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
           : problem;
-  TORCH_WARN("[offload] no room in host memory for a buffer of ", to_string(Bytes(bytes)),
-             ", which stays on the device: ", what,
-             ". The session goes on; its report counts such buffers. Said once a session.");
+  TORCH_WARN(
+      "[offload] no room in host memory for a buffer of ", to_string(Bytes(bytes)),
+      ", which stays on the device: ", what,
+      ". The session continues and counts such buffers in its report. This warning appears once "
+      "per session.");
 }
 
 void SessionCore::release_overdue() {
@@ -384,23 +386,23 @@ void SessionCore::release_popped(const BufferRef& buffer) {
   if (buffer == nullptr) return;
   buffer->in_window = false;
   if (!buffer->ticket) {
-    // The tail is larger than in the last step, so less of it can stay.
+    // The tail is larger than in the last step, so fewer of its copies can be skipped.
     buffer->pass->tail = {};
     const bool copied = copy_out(*buffer);
-    copy_what_stayed();
+    copy_skipped();
     if (!copied) return;
   }
   release(*buffer);
 }
 
 void SessionCore::release(SavedBuffer& buffer) {
-  clock_.works();
+  clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);
   });
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
-  last_forward_use(buffer.bytes);
+  count_freed(buffer.bytes);
 }
 
 std::size_t SessionCore::handed_out(std::size_t bytes) const {
@@ -408,7 +410,7 @@ std::size_t SessionCore::handed_out(std::size_t bytes) const {
   return (bytes + step - 1) / step * step;
 }
 
-void SessionCore::hold(std::size_t bytes) {
+void SessionCore::count_allocated(std::size_t bytes) {
   on_device_ += handed_out(bytes);
   step_.on_device_peak = std::max(step_.on_device_peak, on_device_);
 }

@@ -8,18 +8,18 @@
 
 namespace spillway {
 
-// All ranks gather in one order: when a gather begins follows from the plan, from the order of
-// passes and from what backward asks for, never from what else a rank has on its device.
+// All ranks gather in one order: when a gather begins depends on the plan, on the order of passes and
+// on what backward reads, never on what else a rank has on its device.
 
 void SessionCore::all_gather_buffer(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
   const std::shared_ptr<ShardedBuffer> shard = buffer.shard;
   close_forward();
   const auto found = std::find(pass.shards.begin(), pass.shards.end(), shard);
-  const auto place = static_cast<std::size_t>(found - pass.shards.begin());
-  if (pass.gathers_begun <= place) ++step_.shard.late_gathers;
-  while (pass.gathers_begun <= place) begin_gather(pass);
-  pass.gathers_wanted = std::max(pass.gathers_wanted, place + 1);
+  const auto position = static_cast<std::size_t>(found - pass.shards.begin());
+  if (pass.gathers_begun <= position) ++step_.shard.late_gathers;
+  while (pass.gathers_begun <= position) begin_gather(pass);
+  pass.gathers_wanted = std::max(pass.gathers_wanted, position + 1);
   begin_due_gathers(pass, buffer.id);
   gather_ahead(pass);
   end_gather(*shard);
@@ -48,7 +48,8 @@ Pass* SessionCore::next_to_gather() const {
   const std::optional<PassKey> next = next_backward();
   if (!next) return nullptr;
   for (const auto& pass : passes_) {
-    if (pass->key == *next && !pass->backward_begun && pass != sharding_.open) return pass.get();
+    if (pass->key == *next && !pass->backward_begun && pass != sharding_.open_pass)
+      return pass.get();
   }
   return nullptr;
 }
@@ -66,11 +67,11 @@ void SessionCore::begin_due_gathers(Pass& pass, int id) {
   if (due == 0) return;
   while (pass.gathers_begun < pass.shards.size()) {
     const auto next = static_cast<std::size_t>(pass.shards[pass.gathers_begun]->id);
-    if (order.place[next] > due) break;
+    if (order.position[next] > due) break;
     close_forward();
     begin_gather(pass);
   }
-  if (static_cast<std::size_t>(due) <= order.place.size()) return;
+  if (static_cast<std::size_t>(due) <= order.position.size()) return;
   if (Pass* const next = next_to_gather()) begin_first_gather(*next);
 }
 
@@ -78,17 +79,17 @@ void SessionCore::begin_gather(Pass& pass) {
   ShardedBuffer& shard = *pass.shards[pass.gathers_begun++];
   const auto ranks = static_cast<std::size_t>(shard.group->size());
   shard.whole = device_->allocate(shard.part_bytes * ranks, *shard.stream);
-  hold(shard.bytes);
+  count_allocated(shard.bytes);
   const bool away = shard.ticket && !shard.in_window;
   if (away) {
     shard.part = device_->allocate(shard.part_bytes, *shard.stream);
-    hold(shard.part_bytes);
+    count_allocated(shard.part_bytes);
     auto* const data = static_cast<std::byte*>(shard.part.mutable_data());
     engine_->reload(shard.ticket, {data, shard.part_bytes}, *shard.stream);
     engine_->flush();
     step_.bytes_back += Bytes(shard.part_bytes);
   }
-  // Compute goes on while the part comes back.
+  // Compute continues while the part is reloaded.
   device_->beside(*shard.stream, [&](Stream& side) {
     if (away) {
       engine_->ready(shard.ticket, side);
@@ -107,14 +108,14 @@ void SessionCore::begin_gather(Pass& pass) {
 
 void SessionCore::end_gather(ShardedBuffer& shard) {
   Stream& stream = device_->current_stream();
-  clock_.works();
+  clock_.uses_stream();
   waits_.time(WaitCause::kGather, stream, [&] {
     const CallRecorder::Pause pause;
     shard.gather->wait();
   });
   trace_gather(shard);
   shard.gather.reset();
-  shard.whole.set_nbytes(shard.bytes);  // Without what fills up the last parts.
+  shard.whole.set_nbytes(shard.bytes);  // Without the padding of the last parts.
   shard.state = ShardState::kWhole;
   free_part(shard);
 }
@@ -133,7 +134,7 @@ void SessionCore::abandon_gather(ShardedBuffer& shard) noexcept {
     lose_shard_group(error);
   }
   mutex_.free_outside(std::exchange(shard.whole, c10::Storage()));
-  last_forward_use(shard.bytes);
+  count_freed(shard.bytes);
 }
 
 void SessionCore::free_part(ShardedBuffer& shard) {
@@ -147,10 +148,10 @@ void SessionCore::free_part(ShardedBuffer& shard) {
   }
   if (!shard.part) return;
   mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
-  last_forward_use(shard.part_bytes);
+  count_freed(shard.part_bytes);
 }
 
-void SessionCore::leave_shard(SavedBuffer& buffer) {
+void SessionCore::detach_shard(SavedBuffer& buffer) {
   const std::shared_ptr<ShardedBuffer> shard = std::exchange(buffer.shard, nullptr);
   switch (shard->state) {
     case ShardState::kAsked:
@@ -159,7 +160,7 @@ void SessionCore::leave_shard(SavedBuffer& buffer) {
     case ShardState::kGathering:
       return abandon_gather(*shard);
     case ShardState::kInParts:
-      // Until the step ends another rank may ask for it.
+      // Until the step ends another rank may gather it.
       if (buffer.pass->over) free_part(*shard);
       return;
   }
@@ -173,7 +174,7 @@ void SessionCore::end_sharding() noexcept {
   } catch (const std::exception& error) {
     lose_shard_group(error);
   }
-  sharding_.on = false;
+  sharding_.active = false;
   sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
@@ -186,7 +187,7 @@ void SessionCore::end_sharding() noexcept {
 
 void SessionCore::lose_shard_group(const std::exception& error) {
   count_fallback(std::string("the shard group failed: ") + error.what());
-  sharding_.open = nullptr;
+  sharding_.open_pass = nullptr;
 }
 
 }  // namespace spillway

@@ -2,7 +2,7 @@
 
 namespace spillway {
 
-SessionCore::AtWork::AtWork(SessionCore& core) noexcept {
+SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
   if (!core.clock_.running()) return;
   core_ = &core;
   const std::lock_guard lock(core.mutex_);
@@ -10,17 +10,17 @@ SessionCore::AtWork::AtWork(SessionCore& core) noexcept {
   core.watch_.find_last_forward_use(core.mutex_);
 }
 
-SessionCore::AtWork::~AtWork() {
+SessionCore::ClockPause::~ClockPause() {
   if (core_ == nullptr) return;
   const std::lock_guard lock(core_->mutex_);
   core_->clock_.resume();
 }
 
-void SessionCore::stand_aside(const std::function<void()>& wait) {
-  const AtWork at_work(*this);
+void SessionCore::wait_untimed(const std::function<void()>& wait) {
+  const ClockPause clock_pause(*this);
   {
     const std::lock_guard lock(mutex_);
-    clock_.works();  // The device may wait, too.
+    clock_.uses_stream();  // The device may wait, too.
   }
   wait();
 }
@@ -36,7 +36,7 @@ void SessionCore::note_site(const std::shared_ptr<Pass>& pass, int id, const at:
 }
 
 void SessionCore::note_call(Pass& pass, MomentKind kind, int call) {
-  // What a caller computes when the backward of his last pass has begun belongs to no forward.
+  // What the caller computes after the backward of the last pass has begun belongs to no forward.
   const bool forward = !pass.backward_begun && !backward_announced_;
   if (pass.moments != nullptr && forward) clock_.moment(pass.moments, kind, call);
 }

@@ -17,16 +17,16 @@ const std::string& SessionCore::running_operator() const {
 
 int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!in_step_) return -1;
   Pass& pass = current_pass();
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
-  if (traits.writes_any) keep_before_write(book_->call(id));
+  if (traits.writes_any) copy_before_write(book_->call(id));
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
-  if (recording_) places_.push_back({Scope::current(), forward});
+  if (recording_) call_locations_.push_back({Scope::current(), forward});
   if (tracing_ != nullptr) {
     tracing_->call_begins(pass, book_->call(id).number, name_in(Scope::current(), traits.name));
   }
@@ -49,7 +49,7 @@ void SessionCore::count_call(Pass& pass, Call& call) const {
 }
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
-  const AtWork at_work(*this);
+  const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!in_step_) return;
   note_call(*passes_[static_cast<std::size_t>(book_->call(call).pass)], MomentKind::kCallEnds,
@@ -59,20 +59,20 @@ void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) 
   const Call& ended = book_->call(call);
   if (ended.traits->writes_any) keep_if_changed(ended);
   make_anchors(ended);
-  if (waits_for_results(*ended.traits)) offload_arrived(ended);
+  if (waits_for_results(*ended.traits)) offload_completed(ended);
   settle_awaited();
 }
 
-void SessionCore::keep_before_write(const Call& call) {
+void SessionCore::copy_before_write(const Call& call) {
   for (const TensorArgument& argument : call.tensors) {
     Value& value = book_->value(argument.value);
-    if (!argument.written || value.holders == 0 || value.copied) continue;
+    if (!argument.written || value.root_count == 0 || value.copied) continue;
     const auto alive = value.pin.lock();
     if (!alive) continue;
-    // Replays start from what it holds now.
+    // Replays start from its value before the write.
     value.copied = true;
-    mutex_.free_outside(std::exchange(value.held, copy_of(c10::Storage(alive))));
-    drop_locked(std::exchange(value.held_buffer, nullptr));
+    mutex_.free_outside(std::exchange(value.root_storage, copy_of(c10::Storage(alive))));
+    drop_locked(std::exchange(value.root_buffer, nullptr));
   }
 }
 
@@ -80,24 +80,24 @@ void SessionCore::keep_if_changed(const Call& call) {
   for (const TensorArgument& argument : call.tensors) {
     const Value& value = book_->value(argument.value);
     const BufferRef buffer = argument.written ? value.buffer.lock() : nullptr;
-    // If autograd can see the change it will refuse the buffer itself.
+    // If autograd can see the change it raises an error itself.
     if (buffer == nullptr || buffer->counter.current_version() != buffer->version) continue;
     const auto alive = value.pin.lock();
     if (!alive) continue;
-    count_fallback("a saved buffer was changed behind autograd's back: kept");
+    count_fallback("a saved buffer was modified unseen by autograd: kept");
     if (buffer->in_window) {
       (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
       buffer->in_window = false;
     }
-    if (!buffer->on_device()) hold(buffer->bytes);
+    if (!buffer->on_device()) count_allocated(buffer->bytes);
     buffer->storage = c10::Storage(alive);
     buffer->ticket = Ticket();
     buffer->shard.reset();
     buffer->action = ActionKind::kKeep;
     buffer->verify = false;
     buffer->awaited = false;
-    if (buffer->pass->record != nullptr) {
-      buffer->pass->record->fix(buffer->id, FixedReason::kChangedLater);
+    if (buffer->pass->profiler != nullptr) {
+      buffer->pass->profiler->fix(buffer->id, FixedReason::kChangedLater);
     }
   }
 }
@@ -109,7 +109,7 @@ void SessionCore::make_anchors(const Call& call) {
   auto anchor = std::lower_bound(anchors.begin(), anchors.end(), call.saves,
                                  [](const auto& each, int wanted) { return each.saves < wanted; });
   for (; anchor != anchors.end() && anchor->saves == call.saves; ++anchor) {
-    // Before the first save only the way to it is sure.
+    // Before the first save only the distance to it identifies a call.
     const bool same = call.saves == 0 ? anchor->call == call.number - pass.call_shift
                                       : anchor->ordinal == call.ordinal;
     if (same && anchor->name == call.traits->name) {
@@ -127,35 +127,35 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   Value& value = book_->value(id);
   const auto alive = value.pin.lock();
   if (!alive || !value.unchanged()) {
-    count_fallback("a value to recompute from was gone before it could be held");
+    count_fallback("an anchor was gone before it could be held");
     return;
   }
   if (!value.buffer.expired()) return;
-  const auto place = static_cast<int>(pass.layout->fallback.size() + number);
-  const BufferRef buffer = new_buffer(pass, place, c10::Storage(alive), value.counter);
+  const auto id_of_anchor = static_cast<int>(pass.layout->fallback.size() + number);
+  const BufferRef buffer = new_buffer(pass, id_of_anchor, c10::Storage(alive), value.counter);
   buffer->anchor = true;
-  const ResultsThere there =
-      call.traits->collective ? results_of(*call.traits) : ResultsThere::kOnReturn;
-  // What is still on its way stays until it has arrived.
-  buffer->action = there == ResultsThere::kOnReturn ? anchor.action : ActionKind::kKeep;
+  const ResultsReady there =
+      call.traits->collective ? results_of(*call.traits) : ResultsReady::kOnReturn;
+  // Results that are not complete yet are kept until they are.
+  buffer->action = there == ResultsReady::kOnReturn ? anchor.action : ActionKind::kKeep;
   attach(buffer, id);
   hold_root(id, *pass.book);
   pass.anchors.push_back(id);
   if (!call.traits->collective && start_shard(buffer)) return;
-  if (there == ResultsThere::kAfterWait && anchor.action == ActionKind::kOffload) {
-    pass.on_their_way.push_back(buffer);
+  if (there == ResultsReady::kAfterWait && anchor.action == ActionKind::kOffload) {
+    pass.pending_collectives.push_back(buffer);
   }
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
 }
 
-void SessionCore::offload_arrived(const Call& wait) {
+void SessionCore::offload_completed(const Call& wait) {
   Pass& pass = *passes_[static_cast<std::size_t>(wait.pass)];
-  if (pass.on_their_way.empty() || wait.tensors.empty()) return;
+  if (pass.pending_collectives.empty() || wait.tensors.empty()) return;
   const BufferRef arrived = book_->value(wait.tensors.front().value).buffer.lock();
-  const auto found = std::find_if(pass.on_their_way.begin(), pass.on_their_way.end(),
+  const auto found = std::find_if(pass.pending_collectives.begin(), pass.pending_collectives.end(),
                                   [&](const WeakBuffer& each) { return each.lock() == arrived; });
-  if (arrived == nullptr || found == pass.on_their_way.end()) return;
-  pass.on_their_way.erase(found);
+  if (arrived == nullptr || found == pass.pending_collectives.end()) return;
+  pass.pending_collectives.erase(found);
   arrived->action = ActionKind::kOffload;
   start_offload(arrived);
 }
@@ -165,9 +165,9 @@ void SessionCore::attach(const BufferRef& buffer, ValueId id) {
   buffer->value = id;
   // An anchor may hold it already; what autograd saved is then held twice, in one storage.
   value.buffer = buffer;
-  if (value.holders > 0 && !value.copied && is_stored(buffer) && !buffer->awaited) {
-    mutex_.free_outside(std::exchange(value.held, c10::Storage()));
-    drop_locked(std::exchange(value.held_buffer, buffer));
+  if (value.root_count > 0 && !value.copied && is_stored(buffer) && !buffer->awaited) {
+    mutex_.free_outside(std::exchange(value.root_storage, c10::Storage()));
+    drop_locked(std::exchange(value.root_buffer, buffer));
   }
 }
 
@@ -178,7 +178,7 @@ void SessionCore::settle_awaited() {
     const BufferRef buffer = each.lock();
     if (buffer == nullptr || !buffer->awaited) continue;
     const Value& value = buffer->pass->book->value(buffer->value);
-    // Whoever runs now may be making it.
+    // The running call may be producing it.
     const bool being_made = value.maker < 0 && value.unclaimed && !running_calls_.empty();
     if (being_made) {
       awaited_.push_back(each);
@@ -198,7 +198,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     count_fallback("not recomputable: " + recipe.problem);
     if (buffer->verify) {
       buffer->verify = false;
-      verification_.refuse({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+      verification_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
     } else {
       buffer->action = fallback;
       if (fallback == ActionKind::kOffload) start_offload(buffer);
@@ -212,25 +212,25 @@ void SessionCore::settle(const BufferRef& buffer) {
     return;
   }
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-  last_forward_use(buffer->bytes);
+  count_freed(buffer->bytes);
 }
 
 void SessionCore::hold_root(ValueId root, RecipeBook& book) {
   Value& value = book.value(root);
-  if (value.holders++ > 0) return;
-  value.held_buffer = value.buffer.lock();
-  if (!is_stored(value.held_buffer)) value.held_buffer.reset();
-  if (value.held_buffer == nullptr) value.held = c10::Storage(value.pin.lock());
+  if (value.root_count++ > 0) return;
+  value.root_buffer = value.buffer.lock();
+  if (!is_stored(value.root_buffer)) value.root_buffer.reset();
+  if (value.root_buffer == nullptr) value.root_storage = c10::Storage(value.pin.lock());
 }
 
 void SessionCore::release_root(ValueId root, RecipeBook& book) {
   Value& value = book.value(root);
-  if (--value.holders > 0) return;
-  mutex_.free_outside(std::exchange(value.held, c10::Storage()));
-  drop_locked(std::exchange(value.held_buffer, nullptr));
+  if (--value.root_count > 0) return;
+  mutex_.free_outside(std::exchange(value.root_storage, c10::Storage()));
+  drop_locked(std::exchange(value.root_buffer, nullptr));
 }
 
-void SessionCore::leave_book(SavedBuffer& buffer) {
+void SessionCore::detach_from_book(SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
   Value& value = book.value(buffer.value);
   if (value.recomputed && value.readers_left == 0) {

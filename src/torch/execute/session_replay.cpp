@@ -7,9 +7,9 @@
 namespace spillway {
 namespace {
 
-/// Whether a replay may read the value as it is, without making it.
-bool is_there(const Value& value) {
-  if (value.recomputed || value.holders > 0 || value.fixed || value.maker < 0) return true;
+/// Whether a replay may read the value without recomputing it.
+bool is_available(const Value& value) {
+  if (value.recomputed || value.root_count > 0 || value.fixed || value.maker < 0) return true;
   const auto buffer = value.buffer.lock();
   return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
 }
@@ -28,12 +28,13 @@ void SessionCore::expect_replays(Pass& pass) {
     const BufferRef buffer = each.lock();
     if (!is_recomputed(buffer) || buffer->awaited) continue;
     Replay::expect(book, calls_to_repeat(book, buffer->value, [&](ValueId id) {
-                     return is_there(book.value(id)) || is_recomputed(book.value(id).buffer.lock());
+                     return is_available(book.value(id)) ||
+                            is_recomputed(book.value(id).buffer.lock());
                    }));
   }
 }
 
-at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) {
+at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
   if (buffer.verify) return verify(lock, buffer, window);
@@ -45,16 +46,16 @@ at::Tensor SessionCore::remake(SavedBuffer& buffer, const TensorWindow& window) 
 at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
                                const TensorWindow& window) {
   const Value& value = buffer.pass->book->value(buffer.value);
-  bring_back(buffer);
+  ensure_on_device(buffer);
   at::Tensor original = window.on(buffer.storage);
   const Verification::Key key{buffer.pass->key.chunk, buffer.id};
-  std::set<Verification::Key> made_from = verified_on_the_way(buffer);
+  std::set<Verification::Key> made_from = verified_inputs(buffer);
   try {
     if (!value.recomputed) recompute_storage(lock, buffer);
   } catch (const std::exception& error) {
-    // What was saved is at hand, so nobody need know but the plan.
+    // The saved buffer is used instead, so only the plan changes.
     if (!lock.owns_lock()) lock.lock();
-    verification_.refuse(key, text_of(error), std::move(made_from));
+    verification_.mark_unrecomputable(key, text_of(error), std::move(made_from));
     return original;
   }
   reload_ahead(*buffer.pass);
@@ -65,11 +66,11 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   return original;
 }
 
-std::set<Verification::Key> SessionCore::verified_on_the_way(const SavedBuffer& buffer) const {
+std::set<Verification::Key> SessionCore::verified_inputs(const SavedBuffer& buffer) const {
   const RecipeBook& book = *buffer.pass->book;
   const std::vector<CallId> calls = calls_to_repeat(book, buffer.value, [&](ValueId id) {
     const Value& value = book.value(id);
-    return value.holders > 0 || value.fixed || value.maker < 0;
+    return value.root_count > 0 || value.fixed || value.maker < 0;
   });
   std::set<Verification::Key> found;
   for (const CallId id : calls) {
@@ -87,7 +88,7 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   RecipeBook& book = *buffer.pass->book;
   const Replay::Job job = job_for(buffer);
   step_.repeated_calls += job.calls.size();
-  clock_.works();
+  clock_.uses_stream();
   const std::optional<TimeMark> begin = mark_if_traced();
   lock.unlock();
   const int fused = Replay::run(book, job, chains_.get());
@@ -102,8 +103,8 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
 Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
   Replay::Job job;
-  job.calls =
-      calls_to_repeat(book, buffer.value, [&book](ValueId id) { return is_there(book.value(id)); });
+  job.calls = calls_to_repeat(book, buffer.value,
+                              [&book](ValueId id) { return is_available(book.value(id)); });
   job.wanted[buffer.value] = true;
   std::unordered_map<ValueId, bool> made_here;
   for (const CallId id : job.calls) {
@@ -125,9 +126,9 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
 }
 
 c10::Storage SessionCore::storage_of(const Value& value) {
-  if (value.held) return value.held;
-  BufferRef buffer = value.held_buffer != nullptr ? value.held_buffer : value.buffer.lock();
-  if (is_stored(buffer)) bring_back(*buffer);
+  if (value.root_storage) return value.root_storage;
+  BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
+  if (is_stored(buffer)) ensure_on_device(*buffer);
   if (buffer != nullptr && buffer->on_device()) return buffer->storage;
   auto alive = value.pin.lock();
   return alive ? c10::Storage(std::move(alive)) : c10::Storage();
@@ -142,7 +143,7 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
     if (buffer->verify) continue;
     buffer->storage = std::exchange(value.recomputed, c10::Storage());
     buffer->ready = true;
-    hold(buffer->bytes);
+    count_allocated(buffer->bytes);
   }
 }
 
@@ -151,14 +152,14 @@ void SessionCore::finish_verification() {
   try {
     failures = verification_.read();
   } catch (const std::exception& error) {
-    count_fallback(std::string("the proof could not be read: ") + error.what());
+    count_fallback(std::string("the verification results could not be read: ") + error.what());
     verify_next_ = true;
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
-    // Whether it was them shows when all is proved again without.
+    // Verifying again without fusion shows whether fusion was the cause.
     chains_.reset();
-    count_fallback("what was proved differs where replays are fused, so they are not any more");
+    count_fallback("verification failed with fused replays: fusion is now off");
     verify_next_ = true;
     return;
   }
@@ -172,7 +173,7 @@ void SessionCore::finish_verification() {
       });
       if (failure == failures.end()) continue;
       if (!failure->own) {
-        verify_next_ = true;  // What it was made from is kept from now on; it may be right then.
+        verify_next_ = true;  // Its mismatched inputs are demoted now, so it may match then.
         continue;
       }
       changed = true;

@@ -9,12 +9,11 @@
 #include "torch/execute/session_core.hpp"
 #include "torch/execute/shard_digest.hpp"
 #include "torch/graph/storage_copy.hpp"
-#include "torch/graph/storage_digest.hpp"
 
 namespace spillway {
 namespace {
 
-/// Whether all ranks sent the same words, and not the two zeros of one that gave up.
+/// Whether all ranks sent the same words, and none the two zeros of a rank that stopped sharding.
 bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
   const std::size_t count = words.size() / static_cast<std::size_t>(ranks);
   if (words.empty() || words[0] == 0) return false;
@@ -24,8 +23,8 @@ bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
   return true;
 }
 
-/// How far a pass has come: the same on all ranks that do the same.
-std::uint64_t place_of(const Pass& pass) {
+/// A digest of a pass's progress: equal on all ranks that run the same operators.
+std::uint64_t progress_of(const Pass& pass) {
   return word_of({static_cast<std::uint64_t>(pass.number),
                   static_cast<std::uint64_t>(pass.key.chunk),
                   static_cast<std::uint64_t>(pass.next_call - pass.call_shift)});
@@ -45,7 +44,7 @@ void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
 }
 
 void SessionCore::agree_on_sharding(bool verifies_now) {
-  sharding_.on = false;
+  sharding_.active = false;
   sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
@@ -55,9 +54,9 @@ void SessionCore::agree_on_sharding(bool verifies_now) {
     return;
   }
   const bool compares = record_next_ && options_.budget && options_.rules.plan_shards;
-  const std::uint64_t wants_proof = verifies_now || !sharding_.verified ? 1 : 0;
+  const std::uint64_t wants_verification = verifies_now || !sharding_.verified ? 1 : 0;
   const std::vector<std::uint64_t> words =
-      ask({planned ? sharding_.digest : 0, planned ? wants_proof : 0,
+      ask({planned ? sharding_.digest : 0, planned ? wants_verification : 0,
            reload_window_.limit().count(), compares ? std::uint64_t{1} : 0})
           ->read();
   bool same = words[0] != 0;
@@ -74,16 +73,18 @@ void SessionCore::agree_on_sharding(bool verifies_now) {
         "a step was not sharded: a rank of the shard group recorded, or had another plan");
   }
   sharding_.verifying = sharding_.verifying && same;
-  sharding_.on = same && !sharding_.verifying;
+  sharding_.active = same && !sharding_.verifying;
 }
 
 void SessionCore::note_no_shard_group() {
   count_fallback("a step was not sharded: there is no shard group of several ranks");
   if (std::exchange(sharding_.warned, true)) return;
   TORCH_WARN(
-      "[shard] the plan shards buffers, but there is no group of several ranks to share them: they "
-      "are kept or offloaded whole. Give the session a group (Session::set_shard_group()), or take "
-      "`shard` out of the rules. Said once a session.");
+      "[shard] the plan shards buffers, but there is no shard group of several ranks: they are "
+      "kept "
+      "or offloaded whole. Give the session a group (Session::set_shard_group()), or remove "
+      "`shard` "
+      "from the rules. This warning appears once per session.");
 }
 
 std::unique_ptr<ShardGroup::Words> SessionCore::ask(std::initializer_list<std::uint64_t> words) {
@@ -93,19 +94,19 @@ std::unique_ptr<ShardGroup::Words> SessionCore::ask(std::initializer_list<std::u
 }
 
 void SessionCore::open_for_shards(const std::shared_ptr<Pass>& pass) {
-  if (!sharding_.on || pass->layout == nullptr || pass->layout->shards == 0) return;
+  if (!sharding_.active || pass->layout == nullptr || pass->layout->shards == 0) return;
   pass->shards_open = true;
-  sharding_.open = pass;
+  sharding_.open_pass = pass;
 }
 
 bool SessionCore::start_shard(const BufferRef& buffer) {
   Pass& pass = *buffer->pass;
   const int id = buffer->id;
   if (id < 0) return false;
-  if (sharding_.comparing && pass.record != nullptr) {
+  if (sharding_.comparing && pass.profiler != nullptr) {
     const CallRecorder::Pause pause;
     sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   digest_of(buffer->storage));
+                                   device_->digest(buffer->storage));
     return false;
   }
   if (pass.layout == nullptr || pass.diverged) return false;
@@ -113,7 +114,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   const CallRecorder::Pause pause;
   if (sharding_.verifying) {
     sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   digest_of(buffer->storage));
+                                   device_->digest(buffer->storage));
     return false;
   }
   const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };
@@ -132,18 +133,19 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   shard->offload = buffer->action == ActionKind::kOffload;
   shard->stream = buffer->stream;
   shard->part = device_->allocate(shard->part_bytes, *shard->stream);
-  hold(shard->part_bytes);
+  count_allocated(shard->part_bytes);
   const std::size_t begin = shard->part_bytes * static_cast<std::size_t>(group.rank());
   if (begin < buffer->bytes) {
     const std::size_t size = std::min(shard->part_bytes, buffer->bytes - begin);
     bytes_of(shard->part, 0, size).copy_(bytes_of(buffer->storage, begin, size));
   }
-  shard->answer = ask({word_of({place_of(pass), static_cast<std::uint64_t>(id)}), buffer->bytes});
-  if (buffer->staying > 0) set_staying(*buffer, shard->part_bytes);
+  shard->answer =
+      ask({word_of({progress_of(pass), static_cast<std::uint64_t>(id)}), buffer->bytes});
+  if (buffer->kept_bytes > 0) set_kept_bytes(*buffer, shard->part_bytes);
   buffer->shard = shard;
   pass.asked.push_back(std::move(shard));
   ++pass.shards_asked;
-  // The others have normally answered by the time the next one is cut.
+  // The other ranks have normally answered when the next buffer is sharded.
   answer_shards(pass, 1);
   return true;
 }
@@ -157,7 +159,7 @@ void SessionCore::answer_shards(Pass& pass, std::size_t unanswered) {
 }
 
 void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard) {
-  const CallRecorder::Pause pause;  // Who reads words may run operators.
+  const CallRecorder::Pause pause;  // Reading words may run operators.
   const bool agreed = all_same(shard->answer->read(), sharding_.group->size());
   shard->answer.reset();
   BufferRef buffer = shard->buffer.lock();
@@ -167,7 +169,7 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
     free_part(*shard);
     if (buffer == nullptr) return;
     buffer->shard.reset();
-    if (buffer->staying > 0) set_staying(*buffer, buffer->bytes);
+    if (buffer->kept_bytes > 0) set_kept_bytes(*buffer, buffer->bytes);
     if (buffer->action == ActionKind::kOffload) start_offload(buffer);
     return;
   }
@@ -175,10 +177,10 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   pass.shards.push_back(shard);
   ++step_.shard.buffers;
   step_.shard.bytes += Bytes(shard->bytes);
-  step_.shard.held += Bytes(shard->part_bytes);
+  step_.shard.part_bytes += Bytes(shard->part_bytes);
   if (buffer != nullptr) {
     mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-    last_forward_use(buffer->bytes);
+    count_freed(buffer->bytes);
   }
   if (shard->offload) offload_part(pass, shard);
 }
@@ -197,13 +199,13 @@ void SessionCore::offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>&
 
 void SessionCore::release_part(ShardedBuffer& shard) {
   shard.in_window = false;
-  clock_.works();
+  clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *shard.stream, [&] {
     engine_->release(shard.ticket, *shard.stream);
     device_->catch_up(*shard.stream);
   });
   mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
-  last_forward_use(shard.part_bytes);
+  count_freed(shard.part_bytes);
 }
 
 void SessionCore::release_parts_of_others(const Pass& pass) {
@@ -213,29 +215,29 @@ void SessionCore::release_parts_of_others(const Pass& pass) {
 
 void SessionCore::stop_sharding(Pass& pass) {
   if (!std::exchange(pass.shards_open, false)) return;
-  // The others ask as often, and must not wait for this rank.
+  // The other ranks ask as often, and must not wait for this one.
   for (; pass.shards_asked < pass.layout->shards; ++pass.shards_asked) (void)ask({0, 0});
 }
 
 void SessionCore::close_forward() {
-  const std::shared_ptr<Pass> pass = std::exchange(sharding_.open, nullptr);
+  const std::shared_ptr<Pass> pass = std::exchange(sharding_.open_pass, nullptr);
   if (pass == nullptr) return;
   const CallRecorder::Pause pause;
-  const std::uint64_t came_to =
-      pass->diverged ? 0 : word_of({place_of(*pass), pass->next_site, pass->shards_asked});
+  const std::uint64_t progress =
+      pass->diverged ? 0 : word_of({progress_of(*pass), pass->next_site, pass->shards_asked});
   stop_sharding(*pass);
-  const std::unique_ptr<ShardGroup::Words> answer = ask({came_to, pass->next_site});
+  const std::unique_ptr<ShardGroup::Words> answer = ask({progress, pass->next_site});
   answer_shards(*pass, 0);
   std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
-    return pass->layout->gathers.place[static_cast<std::size_t>(a->id)] <
-           pass->layout->gathers.place[static_cast<std::size_t>(b->id)];
+    return pass->layout->gathers.position[static_cast<std::size_t>(a->id)] <
+           pass->layout->gathers.position[static_cast<std::size_t>(b->id)];
   });
   if (all_same(answer->read(), sharding_.group->size())) return;
-  // Its backward may ask for something else on each rank: no gather may depend on that.
+  // Its backward may read other buffers on each rank, and no gather may depend on that.
   count_fallback("a pass was not sharded: it was not the same on all ranks of the shard group");
   while (pass->gathers_begun < pass->shards.size()) {
     begin_gather(*pass);
-    ++step_.shard.restored;
+    ++step_.shard.regathered;
   }
 }
 

@@ -13,8 +13,7 @@ namespace {
 
 constexpr const char* kUnequal = "it is not equal on all ranks of the shard group";
 
-/// Which of the digests are not the same on all ranks; `words` has those of one rank behind those
-/// of another.
+/// The digests that are not the same on all ranks; `words` has the digests of all ranks, by rank.
 std::set<Verification::Key> unequal(
     const std::vector<std::pair<Verification::Key, at::Tensor>>& digests,
     const std::vector<std::uint64_t>& words) {
@@ -39,7 +38,7 @@ std::optional<std::set<Verification::Key>> SessionCore::compare_digests() {
   const std::vector<std::uint64_t> lists = ask({digests.size(), which})->read();
   for (std::size_t i = 2; i < lists.size(); ++i) {
     if (lists[i] == lists[i % 2]) continue;
-    count_fallback("it could not be proved what may be sharded: the ranks saved other buffers");
+    count_fallback("sharding could not be verified: the ranks saved different buffers");
     return std::nullopt;
   }
   if (digests.empty()) return std::set<Verification::Key>();
@@ -53,11 +52,11 @@ std::optional<std::set<Verification::Key>> SessionCore::compare_digests() {
 }
 
 void SessionCore::finish_comparison() {
-  const std::optional<std::set<Verification::Key>> refused = compare_digests();
-  if (!refused) return;
+  const std::optional<std::set<Verification::Key>> mismatched = compare_digests();
+  if (!mismatched) return;
   sharding_.equal.clear();
   for (const auto& [key, digest] : sharding_.digests) {
-    if (!refused->contains(key)) sharding_.equal.insert(key);
+    if (!mismatched->contains(key)) sharding_.equal.insert(key);
   }
 }
 
@@ -65,25 +64,25 @@ void SessionCore::finish_shard_verification() {
   const std::optional<std::set<Verification::Key>> found = compare_digests();
   if (!found) return;
   sharding_.verified = true;
-  const std::set<Verification::Key>& refused = *found;
-  if (refused.empty()) return;
+  const std::set<Verification::Key>& mismatched = *found;
+  if (mismatched.empty()) return;
   auto plan = std::make_shared<Plan>(*plan_);
-  const auto refuse = [&](Action& action, std::string& reason, const std::string& name) {
+  const auto demote = [&](Action& action, std::string& reason, const std::string& name) {
     action.shard = false;
     reason += std::string(", but ") + kUnequal;
-    sharding_.refused.push_back(name + ": " + kUnequal);
+    sharding_.mismatched.push_back(name + ": " + kUnequal);
     count_fallback(std::string("not sharded: ") + kUnequal);
   };
   for (ChunkPlan& chunk : plan->chunks) {
     for (Decision& each : chunk.decisions) {
-      if (!refused.contains({chunk.chunk, each.buffer})) continue;
-      refuse(each.action, each.reason, each.position.scope + " " + each.position.saver);
+      if (!mismatched.contains({chunk.chunk, each.buffer})) continue;
+      demote(each.action, each.reason, each.position.scope + " " + each.position.saver);
     }
     for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
       Anchor& each = chunk.anchors[i];
       const auto id = static_cast<int>(chunk.decisions.size() + i);
-      if (refused.contains({chunk.chunk, id}))
-        refuse(each.action, each.reason, each.scope + " " + each.name);
+      if (mismatched.contains({chunk.chunk, id}))
+        demote(each.action, each.reason, each.scope + " " + each.name);
     }
   }
   plan_ = std::move(plan);
@@ -96,12 +95,12 @@ ShardModel SessionCore::shard_model() const {
 }
 
 std::optional<ShardTotals> SessionCore::shard_report() const {
-  if (sharding_.group == nullptr && sharding_.digest == 0 && sharding_.refused.empty()) {
+  if (sharding_.group == nullptr && sharding_.digest == 0 && sharding_.mismatched.empty()) {
     return std::nullopt;
   }
   ShardTotals totals = last_step_.shard;
   totals.ranks = sharding_.group != nullptr ? sharding_.group->size() : 0;
-  totals.refused = sharding_.refused;
+  totals.mismatched = sharding_.mismatched;
   return totals;
 }
 

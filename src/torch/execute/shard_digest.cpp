@@ -1,58 +1,50 @@
 #include "torch/execute/shard_digest.hpp"
 
+#include <algorithm>
+
 #include "spillway/plan/shard.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
 
-class Mixer {
- public:
-  void add(std::uint64_t value) {
-    state_ = (state_ ^ value) + 0x9E3779B97F4A7C15ULL;
-    state_ = (state_ ^ (state_ >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    state_ = (state_ ^ (state_ >> 27U)) * 0x94D049BB133111EBULL;
-    state_ ^= state_ >> 31U;
-  }
-  void add(int value) { add(static_cast<std::uint64_t>(value)); }
-  void add(const Action& action) {
-    add(static_cast<int>(action.kind));
-    add(action.shard ? 1 : 0);
-    shards_ = shards_ || action.shard;
-  }
-  [[nodiscard]] bool shards() const { return shards_; }
-  [[nodiscard]] std::uint64_t word() const { return state_ == 0 ? 1 : state_; }
+void add(Digest& digest, int number) { digest.add(static_cast<std::uint64_t>(number)); }
 
- private:
-  std::uint64_t state_ = 0;
-  bool shards_ = false;
-};
+void add(Digest& digest, const Action& action) {
+  add(digest, static_cast<int>(action.kind));
+  add(digest, action.shard ? 1 : 0);
+}
+
+bool shards(const ChunkPlan& chunk) {
+  const auto shards = [](const auto& each) { return each.action.shard; };
+  return std::ranges::any_of(chunk.decisions, shards) || std::ranges::any_of(chunk.anchors, shards);
+}
 
 }  // namespace
 
 std::uint64_t word_of(std::initializer_list<std::uint64_t> parts) {
-  Mixer mixer;
-  for (const std::uint64_t part : parts) mixer.add(part);
-  return mixer.word();
+  return std::max<std::uint64_t>(1, digest_of(parts));
 }
 
 std::uint64_t shard_digest(const Plan& plan) {
-  Mixer mixer;
-  for (const char letter : plan.structure) mixer.add(static_cast<int>(letter));
+  if (std::ranges::none_of(plan.chunks, shards)) return 0;
+  Digest digest;
+  digest.add_field(plan.structure);
   for (const ChunkPlan& chunk : plan.chunks) {
-    mixer.add(chunk.chunk);
+    add(digest, chunk.chunk);
     for (const Decision& decision : chunk.decisions) {
-      mixer.add(decision.action);
-      mixer.add(static_cast<int>(decision.fallback));
+      add(digest, decision.action);
+      add(digest, static_cast<int>(decision.fallback));
     }
     for (const Anchor& anchor : chunk.anchors) {
-      mixer.add(anchor.call);
-      mixer.add(anchor.output);
-      mixer.add(anchor.action);
+      add(digest, anchor.call);
+      add(digest, anchor.output);
+      add(digest, anchor.action);
     }
-    for (const int id : chunk.need_order) mixer.add(id);
-    for (const int due : gather_order(chunk).due) mixer.add(due);
+    for (const int id : chunk.need_order) add(digest, id);
+    for (const int due : gather_order(chunk).due) add(digest, due);
   }
-  return mixer.shards() ? mixer.word() : 0;
+  return std::max<std::uint64_t>(1, digest.value());
 }
 
 }  // namespace spillway

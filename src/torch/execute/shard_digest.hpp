@@ -1,4 +1,4 @@
-/// Words by which ranks see whether they are in the same place; internal.
+/// Words by which ranks see whether they are at the same position; internal.
 #pragma once
 
 #include <cstdint>

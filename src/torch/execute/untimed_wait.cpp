@@ -6,7 +6,7 @@ namespace spillway {
 
 void untimed_wait(const std::function<void()>& wait) {
   if (auto* const session = dynamic_cast<SessionCore*>(current_interceptor())) {
-    session->stand_aside(wait);
+    session->wait_untimed(wait);
   } else {
     wait();
   }

@@ -6,7 +6,7 @@
 
 namespace spillway {
 
-/// Taken when a pass runs forward, applied while its operators are repeated.
+/// Read in the forward pass, applied while its operators are repeated.
 struct ComputeFlags {
   [[nodiscard]] static ComputeFlags now();
   void apply() const;
@@ -25,7 +25,7 @@ struct ComputeFlags {
   bool cudnn_attention = true;
 };
 
-/// Applies flags if they differ from the present ones, and puts those back.
+/// Applies flags if they differ from the present ones, and restores those when destroyed.
 class AppliedFlags {
  public:
   explicit AppliedFlags(const ComputeFlags& flags);

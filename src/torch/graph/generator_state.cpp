@@ -32,7 +32,7 @@ void GeneratorState::apply() const {
     cpu->set_next_double_normal_sample(state->next_double);
     return;
   }
-  // A generator reads it, and wants a tensor for that.
+  // The generator only reads it, but takes a tensor.
   const auto& bytes = std::get<std::vector<std::uint8_t>>(state_);
   auto* const data = const_cast<std::uint8_t*>(bytes.data());
   generator_.set_state(at::from_blob(data, {static_cast<std::int64_t>(bytes.size())}, at::kByte));

@@ -1,5 +1,5 @@
-/// A random generator as it was before a call; internal. Takes no memory of tensors, which would
-/// count as the model's.
+/// A random generator's state before a call; internal. Allocates no tensors, which would count as
+/// the model's.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace spillway {
 
 class GeneratorState {
  public:
-  /// Takes the state. On CUDA that is a seed and an offset: nothing is waited for.
+  /// Copies the state. On CUDA that is a seed and an offset, without synchronisation.
   explicit GeneratorState(at::Generator generator);
 
-  /// While it lives the generator is in that state; then in the one it was in before.
+  /// Puts the generator into that state while it lives, and back afterwards.
   class Applied;
 
  private:

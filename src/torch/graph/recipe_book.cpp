@@ -29,7 +29,7 @@ at::Generator generator_of(c10::ArrayRef<const c10::IValue> inputs) {
   return at::globalContext().defaultGenerator(device);
 }
 
-/// A number that became a tensor on its way; it belongs to nobody else.
+/// A number that was wrapped into a tensor for the call; nothing else refers to it.
 bool is_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
 }
@@ -88,17 +88,17 @@ void RecipeBook::add_input(Call& call, int position, const c10::IValue& input, b
     call.arguments.push_back(input);
     return;
   }
-  c10::impl::GenericList places = input.toList().copy();
+  c10::impl::GenericList empty_slots = input.toList().copy();
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    if (elements[i].isTensor()) places.set(i, at::Tensor());
+    if (elements[i].isTensor()) empty_slots.set(i, at::Tensor());
   }
-  call.arguments.emplace_back(std::move(places));
+  call.arguments.emplace_back(std::move(empty_slots));
 }
 
 void RecipeBook::add_argument(Call& call, int position, int element, const at::Tensor& tensor,
                               bool written) {
-  if (!is_plain(tensor)) {
-    call.no_replay = "an argument that is not a plain tensor";
+  if (!is_ordinary(tensor)) {
+    call.no_replay = "an argument that is not an ordinary dense tensor";
     return;
   }
   TensorArgument argument;
@@ -114,11 +114,11 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
   argument.written = written;
   argument.window = TensorWindow(tensor);
   if (written && (value(argument.value).maker < 0 || value(argument.value).fixed)) {
-    // Its old content is gone, and a replay must not write into what belongs to others.
-    call.no_replay = "a change of something that came from outside";
+    // Its old content is gone, and a replay must not write into memory of others.
+    call.no_replay = "an in-place change of something that came from outside";
     call.wrote_foreign = true;
   }
-  // ... nor can what goes on with it in the same call.
+  // Nor can a replay repeat a call that continues from such a write.
   const CallId maker = value(argument.value).maker;
   if (written && maker >= 0 && this->call(maker).wrote_foreign) call.wrote_foreign = true;
   call.tensors.push_back(std::move(argument));
@@ -126,8 +126,8 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
 
 ValueId RecipeBook::find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
                                 std::size_t bytes) {
-  // A tensor with another counter sees the same memory. But if the counter that was known moved on,
-  // somebody wrote whom nobody saw.
+  // A tensor with another counter has the same memory. But if the known counter has advanced, there
+  // was a write that was not recorded.
   const auto found = current_.find(pin.address());
   if (found != current_.end() && value(found->second).unchanged()) return found->second;
   return overwrite(pin, counter, bytes);
@@ -157,44 +157,44 @@ ValueId RecipeBook::saved(const at::Tensor& tensor) {
 void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {
   call(id).ended = true;
   const auto arguments = static_cast<int>(call(id).tensors.size());
-  for (int place = 0; place < arguments; ++place) {
-    if (call(id).tensors[static_cast<std::size_t>(place)].written) note_write(id, place);
+  for (int position = 0; position < arguments; ++position) {
+    if (call(id).tensors[static_cast<std::size_t>(position)].written) note_write(id, position);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const int place = static_cast<int>(i);
+    const int position = static_cast<int>(i);
     if (outputs[i].isTensor()) {
-      made_output(id, place, -1, outputs[i].toTensor());
+      made_output(id, position, -1, outputs[i].toTensor());
     } else if (outputs[i].isTensorList()) {
       int element = 0;
       for (const at::Tensor& tensor : outputs[i].toTensorVector()) {
-        made_output(id, place, element++, tensor);
+        made_output(id, position, element++, tensor);
       }
     }
   }
 }
 
-void RecipeBook::note_write(CallId id, int place) {
-  const TensorArgument& argument = call(id).tensors[static_cast<std::size_t>(place)];
+void RecipeBook::note_write(CallId id, int position) {
+  const TensorArgument& argument = call(id).tensors[static_cast<std::size_t>(position)];
   const StoragePin pin = value(argument.value).pin;
-  // What writes into memory that it is given may make it larger first.
+  // An operator that writes into an argument may resize it first.
   const auto alive = pin.lock();
   const std::size_t bytes = alive ? alive->nbytes() : value(argument.value).bytes;
   const c10::VariableVersion& counter = argument.window.counter();
-  // A call inside of this one, or another argument on the same storage, may have said so already.
+  // A call inside of this one, or another argument on the same storage, may have noted it already.
   const bool noted = current_.at(pin.address()) != argument.value;
   const ValueId after = noted ? find_or_add(pin, counter, bytes) : overwrite(pin, counter, bytes);
   if (counter.current_version() != argument.window.version()) {
-    made(id, {-1, place, -1, -1}, after);
+    made(id, {-1, position, -1, -1}, after);
   } else if (!noted) {
-    // Changed without saying so: nobody knows what it holds now, but a collective around this one
-    // that gives it as new.
+    // Written without a version bump: its content is unknown, except to an enclosing collective that
+    // returns it as a new tensor.
     value(after).unclaimed = false;
     value(after).filled_by = id;
   }
 }
 
 void RecipeBook::made_output(CallId id, int output, int element, const at::Tensor& tensor) {
-  if (!tensor.defined() || !is_plain(tensor)) return;
+  if (!tensor.defined() || !is_ordinary(tensor)) return;
   const c10::Storage& storage = tensor.storage();
   made(id, {-1, -1, output, element},
        find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
@@ -202,11 +202,11 @@ void RecipeBook::made_output(CallId id, int output, int element, const at::Tenso
 }
 
 void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
-  // Calls inside of this one ended first: the deepest that autograd sees owns what it made. What is
-  // a view of an input is known as well.
+  // Calls inside of this one ended first: the deepest one that autograd sees owns its results. Views
+  // of inputs have a maker already, too.
   Value& result = value(result_id);
   Call& maker = call(id);
-  // Unless that one filled memory which only the call around it knows.
+  // Unless that one filled memory which only the enclosing call knows.
   const bool inner_cannot = result.maker > id && call(result.maker).wrote_foreign;
   const bool filled_inside = result.maker < 0 && result.filled_by > id && made.output >= 0 &&
                              maker.traits->collective && !maker.traits->writes_any;

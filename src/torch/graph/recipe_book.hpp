@@ -1,11 +1,11 @@
-/// How everything in a step was made: the calls of the forward passes, and the values they read and
-/// made; internal.
+/// How everything in a step was computed: the calls of the forward passes, and the values they read
+/// and produced; internal.
 ///
-/// A value is what one storage holds from one write to the next. Version counters tell of writes
-/// that nobody here saw; they do not tell values apart, for tensors with counters of their own may
+/// A value is what one storage holds from one write to the next. Version counters reveal writes that
+/// were not recorded; they do not identify values, because tensors with counters of their own may
 /// share a storage (`x.data`). The book keeps no tensor alive: it knows storages by pins, and holds
-/// a value's memory only while somebody's replay may start from it.
-/// Calls stand in the order in which they ran, so any set of them, in that order, can be repeated.
+/// a value's memory only while a replay may start from it.
+/// Calls are in the order in which they ran, so any set of them, in that order, can be repeated.
 ///
 /// Threads: under the session's lock, but for what replay.hpp says.
 #pragma once
@@ -40,25 +40,25 @@ struct Value {
   c10::VariableVersion counter;
   bool overwritten = false;  // The storage holds another value now.
   std::size_t bytes = 0;
-  CallId maker = -1;       // -1: it came from outside, or nobody knows who wrote it.
-  bool unclaimed = false;  // Seen when it was saved, by nobody else yet.
-  CallId filled_by = -1;   // A call that wrote it without saying so.
+  CallId maker = -1;       // -1: it came from outside, or its writer is unknown.
+  bool unclaimed = false;  // Seen at a save; no call is known to have made it yet.
+  CallId filled_by = -1;   // A call that wrote it without bumping the version.
   bool fixed = false;      // A parameter or a registered buffer.
-  bool kept = false;       // Autograd has it, and no session moves it.
+  bool kept = false;       // Saved by autograd and never moved.
   std::weak_ptr<SavedBuffer> buffer;
-  int verified_as = -1;  // The id of a buffer that is recomputed beside what was saved.
+  int verified_as = -1;  // The id of a buffer that is saved and recomputed to be compared.
 
   // While replays may start from it.
-  int holders = 0;
-  bool copied = false;  // `held` is a copy: the original was changed since.
-  c10::Storage held;
-  std::shared_ptr<SavedBuffer> held_buffer;
+  int root_count = 0;
+  bool copied = false;  // `root_storage` is a copy: the original was changed since.
+  c10::Storage root_storage;
+  std::shared_ptr<SavedBuffer> root_buffer;
 
-  // While replays go on.
+  // While replays run.
   c10::Storage recomputed;
   int readers_left = 0;  // Calls that replays still have to repeat and that read it.
 
-  /// Whether the storage, if somebody still has it, holds this value.
+  /// Whether the storage, if it is still alive, holds this value.
   [[nodiscard]] bool unchanged() const {
     return !overwritten && counter.current_version() == version;
   }
@@ -76,35 +76,35 @@ struct TensorArgument {
 /// Where a value comes out of a call.
 struct Made {
   ValueId value = -1;
-  int argument = -1;  // Changed in place: its place in `tensors`. Else -1, and
-  int output = -1;    // its place in what the call returns, and
-  int element = -1;   // in a list there.
+  int argument = -1;  // If changed in place: its index in `tensors`. Else -1.
+  int output = -1;    // Else its index among the outputs.
+  int element = -1;   // Its index in an output that is a list; else -1.
 };
 
 struct Call {
   const OperatorTraits* traits = nullptr;
-  int pass = 0;    // Number of the pass in its step,
-  int number = 0;  // and of the call in its pass.
+  int pass = 0;    // Number of the pass in its step.
+  int number = 0;  // Number of the call in its pass.
   int saves = 0;   // As in OperatorProfile.
   int ordinal = 0;
   bool ended = false;
-  // It changed something whose making nobody saw, or went on with that.
+  // It wrote into something whose producer is unknown, or continued from such a write.
   bool wrote_foreign = false;
-  std::vector<c10::IValue> arguments;  // Tensors are left out.
+  std::vector<c10::IValue> arguments;  // Without tensors.
   c10::SmallVector<TensorArgument, 3> tensors;
   std::vector<TensorArgument> shapes;  // Tensors of which only the shape is read.
   c10::SmallVector<Made, 2> makes;
   std::optional<GeneratorState> random;
   const ComputeFlags* flags = nullptr;
-  bool gradients = true;  // Some operators leave results out where no gradients are wanted.
+  bool gradients = true;  // Some operators return fewer results without gradients.
   std::string no_replay;  // Why it cannot be repeated; empty if it can.
-  bool counted = false;   // In its inputs' readers_left,
-  bool repeated = false;  // and taken out again.
+  bool counted = false;   // It was added to its inputs' readers_left.
+  bool repeated = false;  // It was subtracted again.
 };
 
 class RecipeBook {
  public:
-  /// Whether a storage is a parameter or a registered buffer: never made again, never written by a
+  /// Whether a storage is a parameter or a registered buffer: never recomputed, never written by a
   /// replay.
   using IsFixed = std::function<bool(const c10::StorageImpl*)>;
 
@@ -113,14 +113,14 @@ class RecipeBook {
   RecipeBook(const RecipeBook&) = delete;
   RecipeBook& operator=(const RecipeBook&) = delete;
 
-  /// Notes a call that begins. `inputs` are looked at now only.
+  /// Records a call that begins. `inputs` are read during this call only.
   CallId begin(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs, int pass,
                int number);
-  /// ... and what it made.
+  /// Records what the call produced.
   void end(CallId call, const std::vector<c10::IValue>& outputs);
 
-  /// What a plain tensor that autograd saves holds now. New if it was not seen before: then the
-  /// call that is running may turn out to have made it.
+  /// The value of an ordinary tensor that autograd saves. New if it was not seen before: then the
+  /// running call may turn out to have produced it.
   ValueId saved(const at::Tensor& tensor);
 
   [[nodiscard]] Value& value(ValueId id) { return values_[static_cast<std::size_t>(id)]; }
@@ -132,15 +132,15 @@ class RecipeBook {
   [[nodiscard]] CallId calls() const noexcept { return static_cast<CallId>(calls_.size()); }
   [[nodiscard]] ValueId values() const noexcept { return static_cast<ValueId>(values_.size()); }
 
-  /// Values that were made again and wait for their last reader, oldest first; replay.hpp's.
+  /// Values that were recomputed and wait for their last reader, oldest first; used by Replay.
   [[nodiscard]] std::deque<ValueId>& cached() noexcept { return cached_; }
 
  private:
   ValueId find_or_add(const StoragePin& pin, const c10::VariableVersion& counter,
                       std::size_t bytes);
-  /// What the storage held is gone. The new value is nobody's yet.
+  /// Ends the storage's value and adds a new one, whose maker is unknown yet.
   ValueId overwrite(const StoragePin& pin, const c10::VariableVersion& counter, std::size_t bytes);
-  void note_write(CallId id, int place);
+  void note_write(CallId id, int position);
   void add_argument(Call& call, int position, int element, const at::Tensor& tensor, bool written);
   void add_input(Call& call, int position, const c10::IValue& input, bool written);
   void made(CallId id, const Made& made, ValueId result_id);

@@ -1,5 +1,5 @@
-/// Knows a storage without keeping its memory; internal. While a pin exists the address of the
-/// StorageImpl is not used for another one, so it can stand for the storage's identity.
+/// Identifies a storage without keeping its memory; internal. While a pin exists, the address of the
+/// StorageImpl is not reused, so it identifies the storage.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -21,7 +21,7 @@ class StoragePin {
     return weak_._unsafe_get_target();
   }
   [[nodiscard]] bool alive() const noexcept { return weak_.use_count() > 0; }
-  /// The storage if somebody still holds it; else null.
+  /// The storage if it is still alive; else null.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock() const noexcept { return weak_.lock(); }
 
  private:

@@ -6,9 +6,9 @@
 namespace spillway {
 namespace {
 
-/// Keys that a plain tensor may have; any other (sparse, quantised, a Python subclass, a lazy
+/// Keys that an ordinary tensor may have; any other (sparse, quantised, a Python subclass, a lazy
 /// conjugate, a functional transform) means that it is more than storage, sizes and strides.
-const c10::DispatchKeySet& plain_keys() {
+const c10::DispatchKeySet& ordinary_keys() {
   static const c10::DispatchKeySet kKeys =
       c10::DispatchKeySet(
           {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::ADInplaceOrView}) |
@@ -18,17 +18,17 @@ const c10::DispatchKeySet& plain_keys() {
 
 }  // namespace
 
-bool is_plain(const at::Tensor& tensor) {
+bool is_ordinary(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_inference()) return false;
-  // Taking keys away leaves the bits that name the backend.
-  const std::uint64_t others = (tensor.key_set() - plain_keys()).raw_repr();
+  // Removing keys keeps the bits that name the backend.
+  const std::uint64_t others = (tensor.key_set() - ordinary_keys()).raw_repr();
   return (others & ~std::uint64_t{c10::full_backend_mask}) == 0 && tensor.has_storage() &&
          !tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
 at::Tensor without_history(const at::Tensor& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (!is_plain(tensor)) return tensor.detach();
+  if (!is_ordinary(tensor)) return tensor.detach();
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), false));
 }
 

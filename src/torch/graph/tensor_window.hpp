@@ -10,13 +10,13 @@
 
 namespace spillway {
 
-/// What a tensor is besides its storage, enough to make an equal one on another storage.
+/// The metadata of a tensor, sufficient to make an equal one on another storage.
 class TensorWindow {
  public:
   TensorWindow() = default;
   explicit TensorWindow(const at::Tensor& tensor);
 
-  /// A tensor without history that looks at `storage` as the original looked at its own.
+  /// A tensor without history that views `storage` as the original viewed its own.
   [[nodiscard]] at::Tensor on(const c10::Storage& storage) const;
 
   /// A tensor of that shape on that device, of which only the shape may be read.
@@ -46,9 +46,9 @@ class TensorWindow {
   std::uint32_t saved_version_ = 0;
 };
 
-/// Whether a tensor is dense, plain and on `device`: made of a storage, sizes and strides and
-/// nothing else. All others are left alone.
-[[nodiscard]] bool is_plain(const at::Tensor& tensor);
+/// Whether a tensor is dense and strided: a storage with sizes and strides and nothing else. All
+/// other tensors are not managed.
+[[nodiscard]] bool is_ordinary(const at::Tensor& tensor);
 
 /// The same tensor without its history. Keeps the storage, not the graph.
 [[nodiscard]] at::Tensor without_history(const at::Tensor& tensor);

@@ -14,7 +14,7 @@ namespace spillway {
 
 class CallListener {
  public:
-  /// `inputs` are valid during the call only. Gives a number for ended(), or -1 for nothing.
+  /// `inputs` are valid during the call only. Returns a number for call_ended(), or -1 to skip it.
   virtual int call_begins(const OperatorTraits& traits,
                           c10::ArrayRef<const c10::IValue> inputs) = 0;
   virtual void call_ended(int call, const std::vector<c10::IValue>& outputs) = 0;
@@ -33,7 +33,7 @@ class CallRecorder {
   void start();
   void stop() noexcept;
 
-  /// While it lives, operators of this thread are nobody's business.
+  /// While it lives, operators of this thread are not recorded.
   class Pause {
    public:
     Pause();

@@ -16,8 +16,8 @@ namespace autograd = torch::autograd;
 
 thread_local Interceptor* t_interceptor = nullptr;
 
-/// Whether torch.compile runs operators only to see what they would do. What is saved then is never
-/// used, and no later step saves it again.
+/// Whether torch.compile runs operators only to trace them. What is saved then is never used, and no
+/// later step saves it again.
 bool is_tracing() {
   using Modes = c10::impl::TorchDispatchModeTLS;
   using Key = c10::impl::TorchDispatchModeKey;
@@ -37,13 +37,13 @@ class Hooks final : public autograd::SavedVariableHooks {
   std::unique_ptr<SavedTensor> saved_;
 };
 
-/// Stands before the engine that was there and passes everything on but the question for hooks.
+/// Forwards everything to the previous engine except the request for hooks.
 class InterceptingEngine final : public autograd::Engine {
  public:
   explicit InterceptingEngine(autograd::Engine& before) : before_(&before) {}
 
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    // What is saved during backward belongs to somebody's second forward or to a double backward.
+    // What is saved during backward belongs to a recomputed forward or to a double backward.
     if (t_interceptor == nullptr || autograd::get_current_graph_task_id() != -1 ||
         at::SavedTensorDefaultHooks::get_hooks().has_value() || is_tracing()) {
       return before_->get_default_saved_variable_hooks();

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-/// One saved tensor in a session's hands. Destroyed when autograd no longer needs it.
+/// One saved tensor that a session manages. Destroyed when autograd no longer needs it.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -36,7 +36,7 @@ class Interceptor {
 /// Once for the process; later calls do nothing.
 void install_interception();
 
-/// Who takes over what this thread saves; null: nobody. Returns the former one.
+/// Sets who takes over what this thread saves; null: nobody. Returns the previous one.
 Interceptor* set_interceptor(Interceptor* interceptor) noexcept;
 [[nodiscard]] Interceptor* current_interceptor() noexcept;
 

@@ -49,7 +49,7 @@ bool has_side_effects(std::string_view name) {
              "aten::resize_", "aten::resize_as_", "aten::_resize_output_"});
 }
 
-/// How many rows travel is for each rank to say, and so is what its plan finds worth repeating.
+/// How many rows are exchanged differs between ranks, and so does what their plans recompute.
 bool exchanges_rows(std::string_view name) { return name.ends_with("::all_to_all_single"); }
 
 std::string reason_against(const c10::OperatorHandle& handle, std::string_view name) {
@@ -57,7 +57,7 @@ std::string reason_against(const c10::OperatorHandle& handle, std::string_view n
   if (is_collective(name)) return std::string(kCollective);
   if (has_side_effects(name)) return "an operator with side effects";
   if (handle.hasTag(at::Tag::inplace_view)) return "an operator that changes a shape in place";
-  // To know the size the host would have to wait for the device.
+  // The host would have to wait for the device to know the size.
   if (handle.hasTag(at::Tag::dynamic_output_shape) ||
       handle.hasTag(at::Tag::data_dependent_output)) {
     return "a result whose size depends on data";

@@ -17,7 +17,7 @@ struct OperatorTraits {
   std::vector<bool> writes;  ///< By argument: whether it is changed in place.
   bool writes_any = false;
   bool random = false;         ///< Draws from a generator.
-  bool uninitialised = false;  ///< Gives memory that nobody has written.
+  bool uninitialised = false;  ///< Returns uninitialised memory.
   bool collective = false;
   std::string no_replay;  ///< Why it must not be repeated; empty if it may.
 };

@@ -1,4 +1,4 @@
-/// For those who record: scopes are followed only while somebody wants them. Internal.
+/// Switches scopes on and off: they are tracked only while a session needs them. Internal.
 #pragma once
 
 namespace spillway {

@@ -14,12 +14,12 @@
 #include "spillway/transfer/ticket.hpp"
 #include "torch/graph/recipe_book.hpp"
 #include "torch/graph/storage_pin.hpp"
-#include "torch/record/pass_record.hpp"
+#include "torch/record/pass_profiler.hpp"
 #include "torch/record/sharded_buffer.hpp"
 
 namespace spillway {
 
-/// A chunk's plan, as a pass reads it: by the number of the saved tensor.
+/// A chunk's plan in the form that a pass reads: indexed by the number of the saved tensor.
 struct ChunkLayout {
   struct SiteShape {
     int buffer = 0;
@@ -39,21 +39,21 @@ struct ChunkLayout {
   std::vector<SiteShape> sites;
   std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
   std::vector<ActionKind> fallback;  // By buffer: if it cannot be recomputed.
-  std::vector<bool> held;            // By buffer: the caller holds it anyway.
-  std::vector<std::size_t> bytes;    // By buffer: as recorded.
-  std::vector<bool> may_leave;       // By buffer: kept because the planner found room for it.
+  std::vector<bool> caller_owned;    // By buffer: it stays allocated whatever the session does.
+  std::vector<std::size_t> bytes;    // By buffer: as profiled.
+  std::vector<bool> may_offload;     // By buffer: kept only because the budget has room.
   std::vector<AnchorShape> anchors;  // By the number of the call.
-  std::vector<int> reload_order;     // Buffers that leave or may leave, each once.
+  std::vector<int> reload_order;     // Buffers that are or may be offloaded, each once.
   std::vector<bool> shard;           // As `action`.
   GatherOrder gathers;               // As `action`.
   std::size_t shards = 0;            // How many are sharded.
-  // Bytes that may be on the device: by site, and by place in the order of unpacks. May be empty.
+  // Bytes that may be on the device: by site, and by position in the order of unpacks. Or empty.
   std::vector<std::size_t> forward_allowance;
   std::vector<std::size_t> backward_allowance;
   int calls_before_first_save = 0;
   bool recomputes = false;
-  // What a step that proves the plan has beside what the plan says: of the layer with the most,
-  // what is recomputed is there twice.
+  // What a verification step allocates beyond the plan: the recomputed bytes of the layer with the
+  // most of them, which exist twice.
   std::size_t verification_bytes = 0;
 };
 
@@ -66,10 +66,10 @@ struct PassKey {
   friend bool operator==(const PassKey&, const PassKey&) = default;
 };
 
-/// The last buffers to be offloaded of a pass whose backward follows at once: they need not leave.
+/// The last offloads of a pass whose backward follows at once: their copies are skipped.
 struct PassTail {
-  int first = std::numeric_limits<int>::max();  // The first one's number among the pass's offloads.
-  std::size_t before = 0;                       // The bytes offloaded before it.
+  int first = std::numeric_limits<int>::max();  // Position of the first among the offloads.
+  std::size_t before = 0;                       // Bytes offloaded before it.
 };
 
 /// Calls of one operator since the last save: what OperatorProfile::ordinal counts.
@@ -81,37 +81,37 @@ struct CallCount {
 
 struct Pass {
   PassKey key;
-  std::shared_ptr<const ChunkLayout> layout;  // Null while it is recorded.
-  std::unique_ptr<PassRecord> record;
+  std::shared_ptr<const ChunkLayout> layout;  // Null in a recording step.
+  std::unique_ptr<PassProfiler> profiler;
   std::shared_ptr<PassMoments> moments;  // Null where nothing is timed.
   std::shared_ptr<RecipeBook> book;      // Null where nothing is recomputed.
   int number = 0;                        // In its step.
   int next_call = 0;
-  int call_shift = 0;  // Calls here minus calls when it was recorded.
+  int call_shift = 0;  // Calls before the first save, less those of the profile.
   std::vector<CallCount> calls_since_save;
   std::size_t anchors_found = 0;
-  std::vector<ValueId> anchors;                          // Held until backward begins.
-  std::vector<std::weak_ptr<SavedBuffer>> on_their_way;  // To be offloaded when they have arrived.
+  std::vector<ValueId> anchors;                                 // Held until backward begins.
+  std::vector<std::weak_ptr<SavedBuffer>> pending_collectives;  // Offloaded when complete.
   std::size_t next_site = 0;
   std::size_t unpacks = 0;
   PassTail tail;
   int offloads = 0;
   std::size_t offloaded = 0;  // Bytes.
-  std::size_t growth = 0;     // Bytes of buffers beyond what was recorded of them.
-  std::size_t next_kept = 0;  // The first buffer that was not asked yet to make room.
+  std::size_t growth = 0;     // Bytes of buffers beyond their profiled sizes.
+  std::size_t next_kept = 0;  // The first buffer that make_room() has not considered yet.
   bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
   bool shards_open = false;                           // What it saves may still be sharded.
   std::size_t shards_asked = 0;                       // How often the other ranks were asked.
-  std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in that order.
-  std::vector<std::shared_ptr<ShardedBuffer>>
-      shards;                      // In parts, or whole again; in the order of gathers.
-  std::size_t gathers_begun = 0;   // Of these.
-  std::size_t gathers_wanted = 0;  // Up to the last one that backward has asked for.
+  std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in the order asked.
+  // Sharded, or gathered again; in the order of gathers.
+  std::vector<std::shared_ptr<ShardedBuffer>> shards;
+  std::size_t gathers_begun = 0;   // Of `shards`.
+  std::size_t gathers_wanted = 0;  // Of `shards`, up to the last one that backward has read.
   bool over = false;               // Its step has ended.
-  std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the record.
-  std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved beside what the layout knows.
+  std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the profile.
+  std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved, but not in the layout.
 };
 
 /// One storage that autograd saved something of.
@@ -123,32 +123,32 @@ struct SavedBuffer {
   std::uint32_t version = 0;
   c10::VariableVersion counter;  // Of the tensor that was saved first.
   ValueId value = -1;            // In the pass's book.
-  std::vector<ValueId> roots;    // Held there, for a buffer that is recomputed or proved.
-  bool awaited = false;          // Its recipe is complete when the call that runs has ended.
+  std::vector<ValueId> roots;    // Held in the book while it is to be recomputed or verified.
+  bool awaited = false;          // Its recipe is complete only after the running call ends.
   bool anchor = false;           // Held for replays; autograd did not save it.
-  std::size_t staying = 0;       // Of what was saved: the bytes that are not planned to leave.
-  bool verify = false;           // Recomputed beside what was saved, and compared.
-  int number = -1;               // Among its pass's offloads,
-  std::size_t before = 0;        // and the bytes of those before it.
+  std::size_t kept_bytes = 0;    // Of what was saved: the bytes planned to be kept.
+  bool verify = false;           // Recomputed besides being saved, and compared.
+  int number = -1;               // Its position among the offloads of its pass.
+  std::size_t before = 0;        // Bytes of the offloads before it.
   StoragePin original;
-  c10::Storage storage;      // On the device: the original's, or the reloaded one's. Or none.
+  c10::Storage storage;      // On the device: the original, or reloaded. Or none.
   Stream* stream = nullptr;  // The one its operators run on.
   Ticket ticket;             // Of an offloaded buffer.
   bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
   bool prefetched = false;               // Counted by the reload window.
-  std::shared_ptr<ShardedBuffer> shard;  // If only a part of it is held here, or was.
+  std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
 };
 
-/// A buffer that is not made again: what it holds is there, on the device or in a tier.
+/// A buffer that is not recomputed: its bytes are on the device or in a tier.
 [[nodiscard]] inline bool is_stored(const std::shared_ptr<SavedBuffer>& buffer) {
   return buffer != nullptr && !buffer->verify && buffer->action != ActionKind::kRecompute;
 }
 
-/// A buffer that replays make.
+/// A buffer that replays recompute.
 [[nodiscard]] inline bool is_recomputed(const std::shared_ptr<SavedBuffer>& buffer) {
   return buffer != nullptr && (buffer->verify || buffer->action == ActionKind::kRecompute);
 }

@@ -17,30 +17,29 @@ namespace spillway {
 struct SavedBuffer;
 
 enum class ShardState {
-  kAsked,      // Whether all ranks have it is not known yet: the whole is there.
+  kAsked,      // Not known yet whether all ranks have saved it: the whole buffer is kept.
   kInParts,    // Each rank has its part.
-  kGathering,  // The whole is on its way,
-  kWhole,      // and there.
+  kGathering,  // The all-gather is under way.
+  kWhole,      // The whole buffer is on the device.
 };
 
 struct ShardedBuffer {
   std::weak_ptr<SavedBuffer> buffer;
   int id = -1;
   ShardState state = ShardState::kAsked;
-  std::size_t bytes = 0;  // Of the whole,
-  std::size_t part_bytes =
-      0;  // and of a part, which is the same on all ranks: the last are padded.
+  std::size_t bytes = 0;       // Of the whole buffer.
+  std::size_t part_bytes = 0;  // Of one part, equal on all ranks: the last parts are padded.
   bool offload = false;
   std::shared_ptr<ShardGroup> group;
   std::unique_ptr<ShardGroup::Words> answer;
   Stream* stream = nullptr;
-  c10::Storage part;  // On the device, or
-  Ticket ticket;      // in a tier, or both while it is copied.
+  c10::Storage part;  // On the device; empty once released.
+  Ticket ticket;      // Of an offloaded part.
   bool in_window = false;
   c10::Storage whole;
   std::unique_ptr<ShardGroup::Gather> gather;
-  int pass = 0;                   // Its number,
-  std::optional<TimeMark> begun;  // and when the gather began, in a step that is traced.
+  int pass = 0;                   // Number of the pass in its step.
+  std::optional<TimeMark> begun;  // When the gather began; only in a traced step.
 };
 
 }  // namespace spillway

@@ -21,7 +21,7 @@ void StepClock::start(StorageWatch* watch, bool traces) {
   paused_.reset();
   intervals_.clear();
   memory_.clear();
-  given_ = 0;
+  assigned_ = 0;
   last_.reset();
   bytes_.reset();
   bytes_now_ = 0;
@@ -35,7 +35,7 @@ void StepClock::start(StorageWatch* watch, bool traces) {
 void StepClock::pause() noexcept {
   if (!running_ || pauses_++ > 0) return;
   try {
-    works_ = false;
+    uses_stream_ = false;
     paused_.reset();
     if (since_) {
       paused_ = device_->mark();
@@ -55,7 +55,7 @@ void StepClock::pause() noexcept {
     bytes_now_ = above_start(now) - watch_->bytes();
     lowest_ = std::min(lowest_, bytes_now_);
   } catch (const std::exception&) {
-    failed_ = true;  // Whoever uses the device is told.
+    failed_ = true;  // The next use of the device throws.
   }
 }
 
@@ -74,23 +74,23 @@ void StepClock::resume() noexcept {
       if (!memory_.empty())
         memory_.back().bytes = std::max(memory_.back().bytes, above_start(most));
     }
-    if (watch_ != nullptr) watch_->look();
-    since_ = paused_ && device_->computes_beside() && !works_ ? *paused_ : device_->mark();
+    if (watch_ != nullptr) watch_->refresh();
+    since_ = paused_ && device_->computes_beside() && !uses_stream_ ? *paused_ : device_->mark();
   } catch (const std::exception&) {
     failed_ = true;
   }
 }
 
-bool StepClock::give_to(const std::shared_ptr<PassMoments>& pass) {
-  const bool any = given_ < intervals_.size();
-  for (; given_ < intervals_.size(); ++given_) {
-    intervals_[given_].pass = pass;
-    intervals_[given_].moment = pass->list.size();
+bool StepClock::assign_to(const std::shared_ptr<PassMoments>& pass) {
+  const bool any = assigned_ < intervals_.size();
+  for (; assigned_ < intervals_.size(); ++assigned_) {
+    intervals_[assigned_].pass = pass;
+    intervals_[assigned_].moment = pass->list.size();
   }
   return any;
 }
 
-// What comes and goes between two passes is nobody's: the least of it is what they begin with.
+// Allocations between two passes belong to neither: their minimum is the base of both.
 void StepClock::find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind kind) {
   if (last_ != nullptr && last_ != pass) {
     if (last_->backward) {
@@ -107,13 +107,13 @@ void StepClock::find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind 
 void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind, int index) {
   if (!running_) return;
   find_bases(pass, kind);
-  // The pass before is over, as far as anybody knows.
-  if (last_ != nullptr && last_ != pass && last_->backward && give_to(last_) && bytes_) {
+  // The pass before may be over.
+  if (last_ != nullptr && last_ != pass && last_->backward && assign_to(last_) && bytes_) {
     last_->tail_bytes = std::max(last_->tail_bytes.value_or(*bytes_), *bytes_);
     bytes_.reset();
   }
   std::int64_t bytes = bytes_now_;
-  if (give_to(pass)) bytes = std::exchange(bytes_, std::nullopt).value_or(bytes);
+  if (assign_to(pass)) bytes = std::exchange(bytes_, std::nullopt).value_or(bytes);
   if (pass->tail_bytes) bytes = std::max(bytes, *std::exchange(pass->tail_bytes, std::nullopt));
   if (kind == MomentKind::kBackwardBegins) pass->backward = true;
   pass->list.push_back({kind, index, 0, watch_ == nullptr ? 0 : bytes});
@@ -124,7 +124,7 @@ void StepClock::moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind
 void StepClock::stop() noexcept {
   pause();
   running_ = false;
-  if (last_ == nullptr || !last_->backward || !give_to(last_)) return;
+  if (last_ == nullptr || !last_->backward || !assign_to(last_)) return;
   const std::int64_t bytes = bytes_.value_or(bytes_now_);
   last_->tail_bytes = std::max(last_->tail_bytes.value_or(bytes), bytes);
 }
@@ -153,7 +153,7 @@ std::vector<Moment> own_moments(const PassMoments& pass) {
   for (Moment& moment : own) {
     if (moment.kind == MomentKind::kBackwardBegins) base = pass.before_backward;
     moment.untracked_bytes -= base;
-    // What it has while others run, and in the end, is what was there when those began.
+    // While other passes run, and at the end, it has what was allocated when those began.
     if (moment.kind == MomentKind::kBackwardBegins && pass.left)
       moment.untracked_bytes = *pass.left;
     if (moment.kind == MomentKind::kEnd && pass.after) {
@@ -171,7 +171,7 @@ void StepClock::resolve() {
     interval.pass->list[interval.moment].compute_ns += std::max(time, Nanoseconds(0)).count();
   }
   intervals_.clear();
-  given_ = 0;
+  assigned_ = 0;
   last_.reset();
 }
 

@@ -1,11 +1,11 @@
 /// The moments of a step's passes, how long the device computed between them, and how much was
 /// allocated; internal. Under the session's lock, except running().
 ///
-/// One clock for all passes of a step, for they may take turns. It stands still while the session
-/// itself is at work, so that neither its waits for copies nor its replays nor, on the CPU, its own
-/// doing count as the model's. Where operators run beside the calling thread and the session has
-/// nothing done on their stream, it goes on: the small gaps between kernels are the model's.
-/// What it measured since the moment before belongs to the pass of the moment that comes next.
+/// One clock for all passes of a step, because they may alternate. It pauses while the session
+/// itself runs, so that neither its waits for copies nor its replays nor, on the CPU, its own code
+/// count as the model's. Where operators run beside the calling thread and the session does not use
+/// their stream, it keeps running: the small gaps between kernels are the model's.
+/// What it measured since the previous moment belongs to the pass of the next moment.
 #pragma once
 
 #include <atomic>
@@ -26,39 +26,40 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
-  /// What the device did between two marks, while the session was not at work.
+  /// An interval between two marks in which the clock was not paused.
   struct Interval {
     TimeMark begin;
     TimeMark end;
-    std::shared_ptr<PassMoments> pass;  // Whose moment number `moment` it leads to; null: nobody's.
+    std::shared_ptr<PassMoments> pass;  // It leads to number `moment` of this pass; null: none.
     std::size_t moment = 0;
   };
-  /// The most bytes allocated from there to the next mark, above at_start().
+  /// The peak of allocated bytes from `at` to the next mark, beyond at_start().
   struct MemoryMark {
     TimeMark at;
     std::int64_t bytes = 0;
   };
 
-  /// `watch`: the storages beside which bytes are counted; null: bytes are nobody's business.
-  /// `traces`: memory() is wanted. Forgets the step before. It runs from now on.
+  /// Starts the clock and discards the previous step. `watch`: the storages beside which untracked
+  /// bytes are counted; null: bytes are not counted. `traces`: memory() is needed.
   void start(StorageWatch* watch, bool traces);
   [[nodiscard]] bool running() const noexcept { return running_; }
 
-  /// The session is at work; nests.
+  /// The session begins to run; nests.
   void pause() noexcept;
-  /// In a pause: it has something done on the stream of the operators.
-  void works() noexcept { works_ = true; }
-  /// ... and no longer.
+  /// In a pause: the session queues work on the stream of the operators.
+  void uses_stream() noexcept { uses_stream_ = true; }
+  /// The session no longer runs.
   void resume() noexcept;
 
-  /// Now: the first one after pause() gets what was measured since the moment before.
+  /// Adds a moment; the first one after pause() gets what was measured since the previous moment.
   void moment(const std::shared_ptr<PassMoments>& pass, MomentKind kind, int index);
 
-  /// What was measured since the last moment belongs to the last pass, if that is in its backward.
+  /// Ends the step. What was measured since the last moment belongs to the last pass, if that is in
+  /// its backward.
   void stop() noexcept;
 
   /// Fills in the times of all moments. Blocks until they have happened. After stop(), and after
-  /// end_of() was called for each pass that shall have an end.
+  /// end_of() for each pass that gets an end.
   /// Errors: DeviceError of a failed device.
   void resolve();
   /// Whether resolve() would have to wait.
@@ -74,16 +75,16 @@ class StepClock {
 
   /// Whether the device failed on the way: then there are no times.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
-  /// What was allocated when the step began,
+  /// What was allocated when the step began.
   [[nodiscard]] Bytes at_start() const noexcept { return at_start_; }
-  /// and the most since then, if there is a watch or memory is traced.
+  /// The peak since then, if there is a watch or memory is traced.
   [[nodiscard]] Bytes peak() const noexcept { return peak_; }
 
  private:
   void measure(std::int64_t bytes);
   void find_bases(const std::shared_ptr<PassMoments>& pass, MomentKind kind);
   [[nodiscard]] std::int64_t above_start(Bytes bytes) const;
-  [[nodiscard]] bool give_to(const std::shared_ptr<PassMoments>& pass);
+  [[nodiscard]] bool assign_to(const std::shared_ptr<PassMoments>& pass);
 
   TorchDevice* device_;
   StorageWatch* watch_ = nullptr;
@@ -91,18 +92,20 @@ class StepClock {
   bool traces_ = false;
   bool failed_ = false;
   int pauses_ = 0;
-  bool works_ = false;
+  bool uses_stream_ = false;
   std::optional<TimeMark> since_;
   std::optional<TimeMark> paused_;
   std::vector<Interval> intervals_;
   std::vector<MemoryMark> memory_;
-  std::size_t given_ = 0;  // Of them.
+  std::size_t assigned_ = 0;  // Intervals that have a pass.
   std::shared_ptr<PassMoments> last_;
   Bytes at_start_;
   Bytes peak_;
-  std::optional<std::int64_t> bytes_;  // The most beside saved buffers since the last moment,
-  std::int64_t bytes_now_ = 0;         // and at the last pause,
-  std::int64_t lowest_ = 0;            // and the least at a pause since the last moment.
+  // Untracked bytes: the peak since the last moment, at the last pause, and the least at any pause
+  // since the last moment.
+  std::optional<std::int64_t> bytes_;
+  std::int64_t bytes_now_ = 0;
+  std::int64_t lowest_ = 0;
 };
 
 }  // namespace spillway

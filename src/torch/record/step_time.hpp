@@ -23,14 +23,14 @@ class StepTime {
     ended_ = end_.has_value();
     if (!ended_) begin_.reset();
   }
-  /// The step that began is not to be measured after all.
+  /// Discards the measurement of the current step.
   void forget() noexcept {
     begin_.reset();
     end_.reset();
     ended_ = false;
   }
 
-  /// The time of a step that is over on the device too; else nothing. `wait`: for the device.
+  /// The time of a step that the device has finished; else empty. `wait`: blocks until it has.
   [[nodiscard]] std::optional<Nanoseconds> take(bool wait) noexcept {
     if (!ended_) return std::nullopt;
     try {

@@ -78,7 +78,7 @@ class StepEventsReader {
   }
 
  private:
-  /// On the compute stream, and whose it is.
+  /// A span of the compute stream and the pass it belongs to.
   struct Work {
     TraceSpan span;
     std::optional<PassStep> pass;
@@ -86,9 +86,9 @@ class StepEventsReader {
   };
 
   template <typename T>
-  static std::optional<T> at(const std::vector<T>& values, int place) {
-    const auto index = static_cast<std::size_t>(place);
-    if (place < 0 || index >= values.size()) return std::nullopt;
+  static std::optional<T> at(const std::vector<T>& values, int position) {
+    const auto index = static_cast<std::size_t>(position);
+    if (position < 0 || index >= values.size()) return std::nullopt;
     return values[index];
   }
 
@@ -143,7 +143,7 @@ class StepEventsReader {
     for (Work& work : all) {
       if (work.span.end_ns <= work.span.begin_ns) continue;
       add_pass(work);
-      // An operator that saves is in pieces; what the session did in between took its time.
+      // An operator that saves is interrupted by the session; its pieces are joined.
       const bool goes_on = work.piece != nullptr && work.piece->since >= 0 && last != nullptr &&
                            last_pass == work.pass && same(*last, *work.piece);
       if (goes_on) {
@@ -188,7 +188,7 @@ class StepEventsReader {
                          {}});
   }
 
-  /// Clocks of devices count in steps of half a microsecond: what overlaps by that does not.
+  /// Device clocks tick every half a microsecond: spans that overlap by that are made adjacent.
   static void add(std::vector<TraceSpan>& track, TraceSpan span) {
     if (!track.empty()) span.begin_ns = std::max(span.begin_ns, track.back().end_ns);
     span.end_ns = std::max(span.end_ns, span.begin_ns);
@@ -200,7 +200,7 @@ class StepEventsReader {
       std::vector<TracePoint>& points = events_.memory;
       const std::int64_t time =
           points.empty() ? ns(mark.at) : std::max(ns(mark.at), points.back().ns);
-      // Of several at one time the largest is what matters.
+      // Of several at one time the largest counts.
       if (!points.empty() && points.back().ns == time) {
         points.back().value = std::max(points.back().value, mark.bytes);
       } else {

@@ -22,32 +22,33 @@ namespace spillway {
 /// Filled under the session's lock while the step runs; read by events_of() when it is over.
 class StepTrace {
  public:
-  /// From now on, until the step ends.
+  /// Starts the trace of a step.
   StepTrace(TimeMark epoch, std::shared_ptr<const Profile> profile,
             std::shared_ptr<const Plan> plan)
       : epoch_(std::move(epoch)), profile_(std::move(profile)), plan_(std::move(plan)) {}
 
   /// The operator call number `call` of the pass begins.
   void call_begins(const Pass& pass, int call, std::string name);
-  /// Backward wants `buffer`; -1: one that is not known.
+  /// Backward reads `buffer`; -1: an unknown one.
   void unpacked(const Pass& pass, int buffer);
-  /// The copy out of a buffer was asked for.
+  /// The offload of a buffer was queued.
   void copied_out(const Pass& pass, int buffer, std::uint64_t ticket);
-  /// The parts of a buffer came together; `end`: when compute could use it.
+  /// A buffer was all-gathered; `end`: when compute could use it.
   void gathered(int pass, int buffer, std::size_t bytes, TimeMark begin, TimeMark end);
   /// Operators were repeated for a buffer.
   void replayed(const Pass& pass, int buffer, TimeMark begin, TimeMark end);
 
-  /// The step is over: takes what others measured of it. `order`: its forwards and backwards.
+  /// The step ends: copies what others measured of it. `order`: its forwards and backwards.
   void end(const std::vector<std::shared_ptr<Pass>>& passes,
            const std::vector<std::pair<std::shared_ptr<Pass>, bool>>& order, const StepClock& clock,
            const WaitTimes::Marks& waits);
-  /// The plan to take names from, of a step that had none because it recorded.
+  /// Sets the plan to take names from, for a recording step, which has none.
   void name_by(std::shared_ptr<const Plan> plan) { plan_ = std::move(plan); }
 
   /// Where times count from.
   [[nodiscard]] const TimeMark& epoch() const noexcept { return epoch_; }
-  /// What the step carried out, and when, to be simulated; null or empty where it was not planned.
+  /// What to simulate for a prediction: profile, plan and order of the step; null or empty where it
+  /// was not planned.
   [[nodiscard]] const std::shared_ptr<const Profile>& profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<const Plan>& plan() const noexcept { return plan_; }
   [[nodiscard]] const PassSchedule& schedule() const noexcept { return schedule_; }
@@ -63,7 +64,7 @@ class StepTrace {
   struct TracedPass {
     PassStep step;
     std::shared_ptr<PassMoments> moments;
-    bool saved = false;              // Anything; else it is the caller's own computing.
+    bool saved = false;              // It saved something; else it is the caller's own compute.
     std::vector<std::string> calls;  // Names, by number.
     std::vector<int> unpacks;        // Buffers, in order.
   };

@@ -15,7 +15,7 @@ void StorageWatch::add(const std::shared_ptr<Pass>& pass, int id, const c10::Sto
   entry.managed = buffer != nullptr;
   entry.buffer = buffer;
   entry.original = StoragePin(storage.unsafeGetStorageImpl());
-  if (entry.managed) entry.held = storage;
+  if (entry.managed) entry.retained = storage;
   entries_.push_back(std::move(entry));
 }
 
@@ -27,20 +27,20 @@ std::vector<StorageWatch::Entry>::iterator StorageWatch::find(const Pass& pass, 
 
 void StorageWatch::unpacked(const Pass& pass, int id, SessionMutex& mutex) {
   const auto entry = find(pass, id);
-  if (entry == entries_.end() || !entry->held) return;
-  mutex.free_outside(std::exchange(entry->held, c10::Storage()));
+  if (entry == entries_.end() || !entry->retained) return;
+  mutex.free_outside(std::exchange(entry->retained, c10::Storage()));
 }
 
 void StorageWatch::remove(const Pass& pass, int id, SessionMutex& mutex) {
   const auto entry = find(pass, id);
   if (entry == entries_.end()) return;
-  if (entry->held) mutex.free_outside(std::exchange(entry->held, c10::Storage()));
+  if (entry->retained) mutex.free_outside(std::exchange(entry->retained, c10::Storage()));
   entries_.erase(entry);
 }
 
 void StorageWatch::clear(SessionMutex& mutex) {
   for (Entry& entry : entries_) {
-    if (entry.held) mutex.free_outside(std::move(entry.held));
+    if (entry.retained) mutex.free_outside(std::move(entry.retained));
   }
   entries_.clear();
   bytes_ = 0;
@@ -48,23 +48,23 @@ void StorageWatch::clear(SessionMutex& mutex) {
 
 void StorageWatch::find_last_forward_use(SessionMutex& mutex) {
   for (Entry& entry : entries_) {
-    if (!entry.held) continue;
+    if (!entry.retained) continue;
     const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
     const bool sessions =
         buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl());
-    if (entry.held.use_count() > (sessions ? 2U : 1U)) continue;
-    entry.pass->record->last_forward_use(entry.id, entry.pass->moments->list.size());
-    mutex.free_outside(std::exchange(entry.held, c10::Storage()));
+    if (entry.retained.use_count() > (sessions ? 2U : 1U)) continue;
+    entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->moments->list.size());
+    mutex.free_outside(std::exchange(entry.retained, c10::Storage()));
   }
 }
 
 bool StorageWatch::on_device(const Entry& entry) {
-  if (entry.held || entry.original.alive()) return true;
+  if (entry.retained || entry.original.alive()) return true;
   const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
   return buffer != nullptr && buffer->on_device();
 }
 
-void StorageWatch::look() {
+void StorageWatch::refresh() {
   bytes_ = 0;
   for (const Entry& entry : entries_) {
     if (on_device(entry)) bytes_ += entry.bytes;

@@ -1,8 +1,8 @@
-/// Which storages of saved buffers are on the device in a step that is recorded, and since when
-/// only autograd holds them; internal. Under the session's lock.
+/// Tracks which storages of saved buffers are on the device in a recording step, and since when only
+/// autograd holds them; internal. Under the session's lock.
 ///
-/// It holds a saved storage until the model has let it go, even if the session has released it. So
-/// storages go only while the session is at work, never in the middle of a piece that is measured.
+/// It holds a saved storage until its last forward use, even if the session has released it. So
+/// storages are freed only while the clock is paused, never within a measured interval.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class StorageWatch {
   /// A buffer was saved for the first time; `buffer` is null for one that is never moved.
   void add(const std::shared_ptr<Pass>& pass, int id, const c10::Storage& storage,
            const std::shared_ptr<SavedBuffer>& buffer);
-  /// It is wanted: who holds it now has it for backward.
+  /// Backward reads it: other owners hold it for backward.
   void unpacked(const Pass& pass, int id, SessionMutex& mutex);
-  /// Autograd has given it up; whatever is left of it is not a saved buffer's.
+  /// Autograd has released it; if it still lives, it is no saved buffer any more.
   void remove(const Pass& pass, int id, SessionMutex& mutex);
   void clear(SessionMutex& mutex);
 
-  /// Finds what the model has let go since the last time, tells its pass's record, and frees it if
-  /// nobody wants it.
+  /// Finds storages that only autograd holds since the last call, notes their last forward use in
+  /// the pass's profile, and frees those that were released already.
   void find_last_forward_use(SessionMutex& mutex);
 
-  /// Sees again what is on the device,
-  void look();
-  /// which is so many bytes, as the allocator hands them out.
+  /// Updates bytes().
+  void refresh();
+  /// Bytes on the device at the last refresh(), as the allocator hands them out.
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -47,7 +47,7 @@ class StorageWatch {
     bool managed = false;
     std::weak_ptr<SavedBuffer> buffer;
     StoragePin original;
-    c10::Storage held;  // Until the model has let it go, or backward wants it.
+    c10::Storage retained;  // Until its last forward use, or until backward reads it.
   };
 
   [[nodiscard]] std::vector<Entry>::iterator find(const Pass& pass, int id);

@@ -8,8 +8,8 @@ namespace spillway {
 
 void WaitTimes::begin_step(std::uint64_t step, bool recorded, bool wanted) {
   timing_ = false;
-  const std::int64_t number = since_record_;
-  since_record_ = recorded ? 0 : number + 1;
+  const std::int64_t number = since_recording_;
+  since_recording_ = recorded ? 0 : number + 1;
   const bool due = !recorded && every_ > 0 && (number == 1 || number % every_ == 0);
   if (!due && !wanted) return;
   if (marks_.step != 0) {
@@ -62,7 +62,7 @@ std::optional<WaitTotals> WaitTimes::read(const Marks& marks) const {
       }
     }
   } catch (const Error&) {
-    return std::nullopt;  // Whoever uses the failed stream is told; a report need not be.
+    return std::nullopt;  // The next use of the failed stream throws; a report does not.
   }
   return totals;
 }

@@ -1,9 +1,9 @@
-/// How long the compute stream stood still for copies, measured in some of the steps; internal.
+/// How long the compute stream waits for copies, measured in some of the steps; internal.
 /// Called under the session's lock, except read().
 ///
-/// A step that is timed marks its streams before and after each wait. The host waits for nothing:
-/// marks are read when the next step that could be timed begins, if they have all happened by then
-/// (else that step is not timed unless it must be), or by who asks for the result.
+/// A timed step marks its streams before and after each wait. The host does not wait: marks are read
+/// when the next step that may be timed begins, if all have happened by then (else that step is not
+/// timed unless it must be), or when a report is requested.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,15 @@ enum class WaitCause { kRelease, kReload, kInPlace, kGather };
 
 class WaitTimes {
  public:
-  /// Of the steps that carry out a plan, the first two after each record and then every so-manyth
-  /// are timed; `every` 0: none.
+  /// Times the first two steps after each recording step, and then every N-th; `every` 0: none.
   WaitTimes(TorchDevice& device, int every) : device_(&device), every_(every) {}
 
-  /// `step` counts from 1. `wanted`: it is timed in any case, and marks of a step before that have
-  /// not happened yet are given up.
+  /// `step` counts from 1. `wanted`: time it in any case, and discard marks of an earlier step that
+  /// have not happened yet.
   void begin_step(std::uint64_t step, bool recorded, bool wanted = false);
   void end_step() noexcept { timing_ = false; }
 
-  /// Runs `wait`, which makes `stream` wait, and sees how long it stood still.
+  /// Runs `wait`, which makes `stream` wait, and measures for how long.
   template <typename F>
   void time(WaitCause cause, Stream& stream, F&& wait) {
     if (!timing_) {
@@ -53,11 +52,11 @@ class WaitTimes {
     std::vector<Wait> waits;
   };
 
-  /// Of the last timed step, if nobody took them.
+  /// Of the last timed step, unless taken.
   [[nodiscard]] const Marks& marks() const noexcept { return marks_; }
-  /// What is to be read of a step that has ended; nothing if there is none.
+  /// Takes the marks of a step that has ended; empty if there are none.
   [[nodiscard]] std::optional<Marks> take();
-  /// Blocks until they have happened. Not under the lock. Nothing if the device has failed.
+  /// Blocks until they have happened. Not under the lock. Empty if the device has failed.
   [[nodiscard]] std::optional<WaitTotals> read(const Marks& marks) const;
   void keep(const std::optional<WaitTotals>& totals);
 
@@ -65,13 +64,13 @@ class WaitTimes {
   [[nodiscard]] const WaitTotals& last() const noexcept { return last_; }
 
  private:
-  /// Nothing on a device that has failed: whoever waits is told by the wait.
+  /// Empty on a device that has failed: the wait itself throws.
   [[nodiscard]] std::optional<TimeMark> mark(Stream& stream);
   [[nodiscard]] bool have_happened() const;
 
   TorchDevice* device_;
   int every_;
-  std::int64_t since_record_ = 0;
+  std::int64_t since_recording_ = 0;
   bool timing_ = false;
   Marks marks_;
   WaitTotals last_;

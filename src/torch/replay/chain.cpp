@@ -11,10 +11,10 @@ namespace {
 using Access = ChainProgram::Access;
 using Operation = ChainProgram::Operation;
 
-/// Below that a kernel's launch is all there is to it.
+/// Below that a kernel's launch costs more than its work.
 constexpr std::int64_t kFewest = 1 << 16;
 
-/// What the call does, if its arguments besides tensors are as they must be.
+/// The operation of the call, if its non-tensor arguments are supported.
 std::optional<Operation> operation_of(const Call& call) {
   const c10::OperatorName& name = call.traits->handle.operator_name();
   const auto is = [&](std::string_view operator_name, std::string_view overload) {
@@ -31,7 +31,7 @@ std::optional<Operation> operation_of(const Call& call) {
   if (is("aten::neg", "")) return Operation::kNegate;
   if (is("aten::silu", "")) return Operation::kSilu;
   if (is("aten::pow", "Tensor_Scalar") && number_is(1, 2)) return Operation::kSquare;
-  // To another type, and nothing else: not to another device or layout.
+  // A change of the type only, not of device or layout.
   if (is("aten::_to_copy", "") && call.arguments[1].isInt() && call.arguments[2].isNone() &&
       call.arguments[3].isNone() && call.arguments[6].isNone()) {
     return Operation::kCast;
@@ -48,7 +48,7 @@ std::int64_t last_of(const TensorWindow& window) {
   return window.sizes().empty() ? 1 : window.sizes().back();
 }
 
-/// Where the window's elements go in rows of `inner`, of which there are `elements` in all.
+/// How the window's elements are broadcast to `elements` elements in rows of `inner`.
 std::optional<Access> access_of(const TensorWindow& window, std::int64_t elements,
                                 std::int64_t inner) {
   if (!window.is_contiguous()) return std::nullopt;
@@ -58,7 +58,7 @@ std::optional<Access> access_of(const TensorWindow& window, std::int64_t element
   return std::nullopt;
 }
 
-/// The larger of two shapes, if it is what both together have.
+/// The larger of two shapes, if the other broadcasts to it.
 bool broadcasts_to_first(at::IntArrayRef larger, at::IntArrayRef smaller) {
   if (smaller.size() > larger.size()) return false;
   const std::size_t shift = larger.size() - smaller.size();

@@ -14,12 +14,12 @@ void wait_for_tensor(const at::Tensor& tensor) {
 
 }  // namespace
 
-ResultsThere results_of(const OperatorTraits& collective) {
+ResultsReady results_of(const OperatorTraits& collective) {
   if (collective.name.starts_with("spillway_group::") || waits_for_results(collective)) {
-    return ResultsThere::kOnReturn;
+    return ResultsReady::kOnReturn;
   }
-  return collective.name.find("c10d_functional") != std::string::npos ? ResultsThere::kAfterWait
-                                                                      : ResultsThere::kNobodyKnows;
+  return collective.name.find("c10d_functional") != std::string::npos ? ResultsReady::kAfterWait
+                                                                      : ResultsReady::kUnknown;
 }
 
 bool waits_for_results(const OperatorTraits& traits) {
@@ -27,7 +27,7 @@ bool waits_for_results(const OperatorTraits& traits) {
 }
 
 void wait_for_results(const OperatorTraits& collective, const torch::jit::Stack& results) {
-  const bool by_operator = results_of(collective) == ResultsThere::kAfterWait;
+  const bool by_operator = results_of(collective) == ResultsReady::kAfterWait;
   for (const c10::IValue& result : results) {
     if (result.isObject()) {
       const auto work = result.toCustomClass<c10d::Work>();

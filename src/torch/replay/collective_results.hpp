@@ -1,4 +1,4 @@
-/// What collectives give is not there when they return; internal.
+/// Results of collectives may be incomplete when they return; internal.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -7,19 +7,19 @@
 
 namespace spillway {
 
-/// When the results of a collective may be read by whoever called it.
-enum class ResultsThere {
-  kOnReturn,    ///< On a GPU: by what is queued on the current stream from then on.
-  kAfterWait,   ///< When the operator that waits for them has returned.
-  kNobodyKnows  ///< When somebody has waited for a handle.
+/// When the caller of a collective may read its results.
+enum class ResultsReady {
+  kOnReturn,   ///< On a GPU: by what is queued on the current stream from then on.
+  kAfterWait,  ///< When the operator that waits for them has returned.
+  kUnknown     ///< After a wait for a handle that the session does not see.
 };
-[[nodiscard]] ResultsThere results_of(const OperatorTraits& collective);
+[[nodiscard]] ResultsReady results_of(const OperatorTraits& collective);
 
-/// The operator that waits for one.
+/// Whether the operator waits for the results of a collective.
 [[nodiscard]] bool waits_for_results(const OperatorTraits& traits);
 
-/// Makes this thread, and on a GPU its current stream, wait for what the collective gave, whether
-/// by a handle to wait on or as tensors that are waited for by an operator of their own.
+/// Makes this thread, and on a GPU its current stream, wait for the results of the collective:
+/// through its handle, or through the operator that waits for a tensor.
 void wait_for_results(const OperatorTraits& collective, const torch::jit::Stack& results);
 
 }  // namespace spillway

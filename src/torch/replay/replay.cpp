@@ -46,7 +46,7 @@ class Repetition {
     finish_inputs();
   }
 
-  /// The last reader lets go.
+  /// Frees inputs of which this call is the last reader.
   void finish_inputs() {
     const bool first = !std::exchange(call_.repeated, true) && call_.counted;
     for (const TensorArgument& argument : call_.tensors) {
@@ -67,12 +67,12 @@ class Repetition {
 
   [[nodiscard]] c10::Storage readable(const TensorArgument& argument) const {
     const Value& value = book_.value(argument.value);
-    // What came from outside, or was held where it was: its owner may have changed it since.
-    const bool elsewhere = value.fixed || value.maker < 0 || value.held;
+    // Values from outside and roots share memory with their owners, who may have changed it since.
+    const bool elsewhere = value.fixed || value.maker < 0 || value.root_storage;
     if (elsewhere && !value.copied && !value.recomputed) argument.window.require_unmodified();
     c10::Storage storage = storage_of(argument.value);
     TORCH_CHECK(storage, "[recompute] ", call_.traits->name,
-                " cannot be repeated: an argument of it is gone");
+                " cannot be repeated: one of its arguments is gone");
     return storage;
   }
 
@@ -80,19 +80,19 @@ class Repetition {
     c10::Storage storage = readable(argument);
     if (argument.written) storage = own(argument, std::move(storage));
     at::Tensor tensor = argument.window.on(storage);
-    c10::IValue& place = stack[static_cast<std::size_t>(argument.position)];
+    c10::IValue& slot = stack[static_cast<std::size_t>(argument.position)];
     if (argument.element < 0) {
-      place = std::move(tensor);
+      slot = std::move(tensor);
       return;
     }
     if (lists_done_ <= argument.position) {
-      place = place.toList().copy();
+      slot = slot.toList().copy();
       lists_done_ = argument.position + 1;
     }
-    place.toList().set(static_cast<std::size_t>(argument.element), std::move(tensor));
+    slot.toList().set(static_cast<std::size_t>(argument.element), std::move(tensor));
   }
 
-  /// What is changed in place must be nobody else's.
+  /// Memory that the call may change in place: the last reader's own, else a copy.
   c10::Storage own(const TensorArgument& argument, c10::Storage storage) {
     for (const auto& [value, mine] : owned_) {
       if (value == argument.value) return mine;
@@ -112,14 +112,14 @@ class Repetition {
 
   void keep(const Made& made, const torch::jit::Stack& stack) {
     Value& value = book_.value(made.value);
-    // What nobody wants need not come back as it was: some operators make more for gradients.
+    // Results that nothing reads may differ: some operators compute more where gradients are enabled.
     if (!job_.wanted.contains(made.value) && value.readers_left == 0 && uses_[made.value] == 0) {
       return;
     }
     c10::Storage storage = result(made, stack);
-    TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " gave ",
+    TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " returned ",
                 storage.nbytes(), " bytes when it was repeated, ", value.bytes,
-                " before; keep what it makes by a rule");
+                " before; keep its outputs by a rule");
     value.recomputed = std::move(storage);
   }
 
@@ -135,7 +135,7 @@ class Repetition {
                                   ? output.toTensor()
                                   : output.toTensorVector()[static_cast<std::size_t>(made.element)];
     TORCH_CHECK(tensor.defined(), "[recompute] ", call_.traits->name,
-                " gave nothing when it was repeated without gradients; keep what it makes by a "
+                " returned nothing when it was repeated without gradients; keep its outputs by a "
                 "rule");
     return tensor.storage();
   }
@@ -148,14 +148,14 @@ class Repetition {
   c10::SmallVector<std::pair<ValueId, c10::Storage>, 1> owned_;
 };
 
-/// Several calls that one kernel repeats.
+/// Several calls of a job, repeated by one kernel.
 class ChainRepetition {
  public:
   ChainRepetition(RecipeBook& book, const Replay::Job& job, Uses& uses,
                   const std::vector<CallId>& calls)
       : book_(book), job_(job), uses_(uses), calls_(calls) {}
 
-  /// False: nothing has happened.
+  /// Returns false if the chain cannot run as one kernel; nothing has been queued then.
   [[nodiscard]] bool run(ChainRunner& runner) {
     for (const CallId id : calls_) {
       if (!add(book_.call(id))) return false;
@@ -181,9 +181,9 @@ class ChainRepetition {
     for (std::size_t i = 0; i < each->operands.size(); ++i) {
       const ElementwiseCall::Operand& operand = each->operands[i];
       if (operand.argument == nullptr) continue;
-      const std::optional<int> place = place_of(operand, call);
-      if (!place) return false;
-      node.operands[i] = *place;
+      const std::optional<int> index = operand_index(operand, call);
+      if (!index) return false;
+      node.operands[i] = *index;
       Reads& reads = reads_[operand.argument->value];
       ++reads.all;
       if (call.counted && !call.repeated) ++reads.first;
@@ -193,8 +193,9 @@ class ChainRepetition {
     return true;
   }
 
-  /// Of an operand: among the nodes as a number below -1 until all inputs are known.
-  std::optional<int> place_of(const ElementwiseCall::Operand& operand, Call& call) {
+  /// The index of an operand: of an input, or of a node as a number below -1, to be resolved when all
+  /// inputs are known.
+  std::optional<int> operand_index(const ElementwiseCall::Operand& operand, Call& call) {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (results_[i] == operand.argument->value) return kFirstNode - static_cast<int>(i);
     }

@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-/// The same memory as whole numbers: -0 and 0 differ, and a NaN equals itself.
+/// The same memory as integers: -0 and 0 differ, and a NaN equals itself.
 at::Tensor as_bits(const at::Tensor& tensor) {
   const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor) : tensor;
   switch (real.element_size()) {
@@ -26,8 +26,8 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
-/// Whether a bit differs, as a tensor of one element. Large tensors piece by piece: the mask of a
-/// whole one would be half as large as a tensor of half precision.
+/// Whether any bit differs, as a tensor of one element. Large tensors are compared in pieces: the mask
+/// of the whole would be half as large as a tensor of half precision.
 at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
   const at::Tensor a = as_bits(original);
@@ -66,20 +66,20 @@ std::set<Verification::Key> Verification::different(const std::vector<Comparison
 
 std::vector<Verification::Failure> Verification::read() {
   const std::vector<Comparison> comparisons = std::exchange(comparisons_, {});
-  const std::map<Key, Refusal> refused = std::exchange(refused_, {});
-  const std::set<Key> other_bits = different(comparisons);
+  const std::map<Key, Unrecomputable> unrecomputable = std::exchange(unrecomputable_, {});
+  const std::set<Key> mismatched = different(comparisons);
   const auto is_own = [&](const std::set<Key>& made_from) {
     return std::none_of(made_from.begin(), made_from.end(), [&](const Key& other) {
-      return refused.contains(other) || other_bits.contains(other);
+      return unrecomputable.contains(other) || mismatched.contains(other);
     });
   };
   std::vector<Failure> failures;
-  for (const auto& [key, refusal] : refused) {
-    failures.push_back({key, is_own(refusal.made_from), "not recomputable: " + refusal.reason});
+  for (const auto& [key, entry] : unrecomputable) {
+    failures.push_back({key, is_own(entry.made_from), "not recomputable: " + entry.reason});
   }
-  for (const Key& key : other_bits) {
-    if (refused.contains(key)) continue;
-    Failure failure{key, true, "recomputed it had other bits"};
+  for (const Key& key : mismatched) {
+    if (unrecomputable.contains(key)) continue;
+    Failure failure{key, true, "its recomputed bits differ"};
     for (const Comparison& each : comparisons) {
       if (each.key == key) failure.own = failure.own && is_own(each.made_from);
     }

@@ -1,4 +1,4 @@
-/// Compares buffers that were made again with what they should be, on the device; internal.
+/// Compares recomputed buffers with the original ones, on the device; internal.
 ///
 /// Nothing waits for the device until read(). Called under the session's lock or by the one thread
 /// that replays.
@@ -28,22 +28,23 @@ class Verification {
 
   struct Failure {
     Key key;
-    /// Nothing that it was made from differs as well: the fault is its own.
+    /// None of the buffers it was recomputed from failed: the fault is its own.
     bool own = true;
     std::string reason;
   };
 
   /// Compares two tensors of one shape, bit for bit.
-  /// `made_from`: other buffers that were made again on the way, by other calls.
+  /// `made_from`: other buffers, of other calls, that were recomputed as its inputs.
   void compare(const Key& key, const at::Tensor& original, const at::Tensor& recomputed,
                std::set<Key> made_from);
 
-  /// It could not be made again at all.
-  void refuse(const Key& key, const std::string& reason, std::set<Key> made_from = {}) {
-    refused_[key] = {reason, std::move(made_from)};
+  /// The buffer could not be recomputed at all.
+  void mark_unrecomputable(const Key& key, const std::string& reason,
+                           std::set<Key> made_from = {}) {
+    unrecomputable_[key] = {reason, std::move(made_from)};
   }
 
-  /// Waits for the comparisons, and says which buffers failed, in order. Forgets them.
+  /// Waits for the comparisons and returns the buffers that failed, in order. Clears them.
   [[nodiscard]] std::vector<Failure> read();
 
  private:
@@ -55,11 +56,11 @@ class Verification {
   std::vector<Comparison> comparisons_;
   [[nodiscard]] static std::set<Key> different(const std::vector<Comparison>& comparisons);
 
-  struct Refusal {
+  struct Unrecomputable {
     std::string reason;
     std::set<Key> made_from;
   };
-  std::map<Key, Refusal> refused_;
+  std::map<Key, Unrecomputable> unrecomputable_;
 };
 
 }  // namespace spillway

@@ -129,7 +129,7 @@ TEST(BudgetThatShards, FitsByShardingAlone) {
   ASSERT_TRUE(report.shard && report.budget);
   EXPECT_GT(report.shard->buffers, 0U) << report;
   EXPECT_EQ(report.shard->gathers, report.shard->buffers);
-  EXPECT_LT(report.shard->held.count(), report.shard->bytes.count() * 6 / 10);
+  EXPECT_LT(report.shard->part_bytes.count(), report.shard->bytes.count() * 6 / 10);
   EXPECT_EQ(report.bytes_out, Bytes(0)) << report;
   EXPECT_EQ(report.repeated_calls, 0U) << report;
   EXPECT_GT(report.budget->measured_peak, Bytes(0));

@@ -62,11 +62,11 @@ void expect_in_parts(const SessionReport& report) {
   EXPECT_EQ(report.shard->ranks, ranks().size());
   EXPECT_GT(report.shard->buffers, 0U);
   EXPECT_EQ(report.shard->gathers, report.shard->buffers);
-  EXPECT_EQ(report.shard->restored, 0U);
+  EXPECT_EQ(report.shard->regathered, 0U);
   // A part is rounded up to 512 bytes.
   const std::uint64_t share = report.shard->bytes.count() / static_cast<unsigned>(ranks().size());
-  EXPECT_GE(report.shard->held.count(), share);
-  EXPECT_LE(report.shard->held.count(), share + 512 * report.shard->buffers);
+  EXPECT_GE(report.shard->part_bytes.count(), share);
+  EXPECT_LE(report.shard->part_bytes.count(), share + 512 * report.shard->buffers);
 }
 
 class ShardRules : public ::testing::TestWithParam<const char*> {};
@@ -78,14 +78,14 @@ TEST_P(ShardRules, GiveTheSameBits) {
   const SessionReport report = session.report();
   expect_in_parts(report);
   EXPECT_THAT(report.fallbacks, IsEmpty()) << report;
-  EXPECT_THAT(report.shard->refused, IsEmpty());
+  EXPECT_THAT(report.shard->mismatched, IsEmpty());
 }
 
 TEST_P(ShardRules, GiveTheSameBitsWithPassesInFlight) {
   Session session(options_for(GetParam()));
   session.set_shard_group(everyone());
   const auto offload_window = [](TinyModel& model, Step* step, int i) {
-    return testing::in_flight_step(model, step, i, 3);
+    return testing::gpipe_step(model, step, i, 3);
   };
   EXPECT_EQ(difference(odd_sizes(), session, 5, offload_window), 0);
   expect_in_parts(session.report());
@@ -173,7 +173,7 @@ TEST(Shard, CutsWindowsOfOneBufferOnce) {
   EXPECT_THAT(session.report().fallbacks, IsEmpty());
 }
 
-constexpr const char* kDiverged = "the pass saved something else than what was recorded";
+constexpr const char* kDiverged = "the pass saved other tensors than profiled";
 constexpr const char* kNotTheSame =
     "a pass was not sharded: it was not the same on all ranks of the shard group";
 
@@ -238,10 +238,10 @@ TEST(Shard, RefusesWhatIsNotEqual) {
   EXPECT_EQ(different_steps(session, 5, run), 0);
   const SessionReport report = session.report();
   expect_in_parts(report);
-  EXPECT_THAT(report.shard->refused, Not(IsEmpty()));
-  EXPECT_THAT(report.shard->refused,
+  EXPECT_THAT(report.shard->mismatched, Not(IsEmpty()));
+  EXPECT_THAT(report.shard->mismatched,
               Each(HasSubstr("it is not equal on all ranks of the shard group")));
-  EXPECT_THAT(report.shard->refused, Each(Not(HasSubstr("layers.1"))));
+  EXPECT_THAT(report.shard->mismatched, Each(Not(HasSubstr("layers.1"))));
   EXPECT_THAT(report.to_text(), HasSubstr("not sharded"));
   EXPECT_THAT(report.actions, Contains(Key("keep, sharded")));
   EXPECT_THAT(report.actions, Contains(Key("keep")));
@@ -262,7 +262,7 @@ TEST(Shard, IsProvedAgainInEveryVerifiedStep) {
         .backward();
   };
   EXPECT_EQ(different_steps(session, 6, run), 0);
-  EXPECT_THAT(session.report().shard->refused, Not(IsEmpty()));
+  EXPECT_THAT(session.report().shard->mismatched, Not(IsEmpty()));
 }
 
 TEST(Shard, OutlivesItsStep) {
@@ -343,11 +343,11 @@ INSTANTIATE_TEST_SUITE_P(, ShardBudget,
 TEST(Shard, LeavesAPartOnTheDevice) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
-  ASSERT_EQ(difference({.layers = 6}, session, 4, testing::baseline_step), 0);
+  ASSERT_EQ(difference({.layers = 6}, session, 4, testing::single_step), 0);
   const SessionReport report = session.report();
   // Beside the parts there are those that wait for their cut, and those that are gathered ahead.
   const std::uint64_t most =
-      report.shard->held.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
+      report.shard->part_bytes.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
   EXPECT_LT(report.saved_peak_with.count(), most) << report;
 }
 

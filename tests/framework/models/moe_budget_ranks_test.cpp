@@ -20,7 +20,8 @@ using testing::moe_session;
 using testing::MoeCase;
 using testing::ranks;
 
-constexpr const char* kLeft = "more was saved than was recorded: a buffer that was to be kept left";
+constexpr const char* kLeft =
+    "activation larger than profiled: a buffer planned to stay on the device was offloaded";
 
 struct Outcome {
   std::vector<at::Tensor> values;  ///< Losses and gradients.
@@ -84,7 +85,7 @@ TEST(ExpertBudget, HoldsInEveryStepWhileRowsChange) {
     EXPECT_EQ(count_different(found.values, wanted.values), 0);
     const SessionReport report = session.report();
     EXPECT_EQ(report.recorded_steps, 1U);
-    EXPECT_EQ(report.budget->above, 0U) << report;
+    EXPECT_EQ(report.budget->over_budget_steps, 0U) << report;
     const auto measured = std::count_if(found.peaks.begin(), found.peaks.end(),
                                         [](Bytes peak) { return peak > Bytes(0); });
     EXPECT_GE(measured, 18);
@@ -105,7 +106,7 @@ TEST(ExpertBudget, StepsLargerThanAnyPlannedAreCountedAndTheNextOnesFitAgain) {
   EXPECT_EQ(count_different(found.values, wanted.values), 0);
   const SessionReport report = session.report();
   EXPECT_GT(sum_of(times_left(report)), 0);
-  EXPECT_LE(report.budget->above, 1U) << report;
+  EXPECT_LE(report.budget->over_budget_steps, 1U) << report;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     if (i == 8) continue;
     EXPECT_LE(found.peaks[i], report.budget->budget) << i << report;

@@ -185,10 +185,10 @@ TEST_P(TensorModels, ShareWhatEntersLayersUnlessSequencesAreCut) {
       EXPECT_EQ(report.shard->gathers, report.shard->buffers) << rules << report;
       if (!GetParam()) {
         EXPECT_GT(report.shard->buffers, 0U) << rules << report;
-        EXPECT_LE(report.shard->held.count(), (report.shard->bytes.count() + 1024) * 6 / 10);
+        EXPECT_LE(report.shard->part_bytes.count(), (report.shard->bytes.count() + 1024) * 6 / 10);
       } else if (rules.starts_with(kPartition)) {
         EXPECT_EQ(report.shard->buffers, 0U) << rules << report;
-        EXPECT_THAT(report.shard->refused,
+        EXPECT_THAT(report.shard->mismatched,
                     ::testing::Contains(HasSubstr("not equal on all ranks of the shard group")));
       }
     }

@@ -1,5 +1,5 @@
-// Files are written by people and cut off by full disks. Whatever is in them, reading gives a value
-// that can be used or an error of ours, never another exception.
+// Files may be edited by hand or truncated by full disks. For any content, reading returns a usable
+// value or throws one of Spillway's errors, never another exception.
 #include <functional>
 #include <random>
 

@@ -70,8 +70,8 @@ TEST(ExampleRules, DecideBuffersOfTheirModel) {
   }
 }
 
-// Whatever the model: nothing that is recomputed lacks something, or needs its second choice.
-TEST(ExampleRules, MakePlansThatCanBeCarriedOut) {
+// Whatever the model: nothing that is recomputed lacks an input or needs its fallback.
+TEST(ExampleRules, MakePlansThatCanBeExecuted) {
   using testing::Naming;
   for (const Naming naming : {Naming::kOwn, Naming::kLlama, Naming::kGpt2, Naming::kOwnExperts,
                               Naming::kMixtral, Naming::kQwenExperts}) {

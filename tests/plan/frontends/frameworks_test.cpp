@@ -88,7 +88,7 @@ TEST(InternEvo, SaysWhichSettingsOfAModelItDoesNotRead) {
       "\"torch.bfloat16\" }\nparallel = { zero1 = { size = 8 } }\n");
   EXPECT_EQ(layers_by(rules, ActionKind::kRecompute), "0..15");
   EXPECT_THAT(rules.notes,
-              ElementsAre("[internevo] says nothing about activations and is not read: parallel, "
+              ElementsAre("[internevo] keys that do not concern activations are ignored: parallel, "
                           "model.dtype, model.hidden_size, model.num_layers"));
   EXPECT_EQ(refused("[internevo]\nmodel = { chekpoint = true }"),
             "[rules] m.toml:2:11: unknown key \"chekpoint\" in [internevo] model; did you mean "
@@ -121,7 +121,7 @@ TEST(InternEvo, KeepsOrOffloadsAttentionOutputsWhenSelective) {
         naming == Naming::kOwn ? "layers.1.attention.core" : "model.layers.1.self_attn";
     const Plan kept =
         plan_by(profile, "[internevo]\ncheckpoint = true\nselective_checkpoint = true");
-    // Query, key and value are made again; output and log-sum-exp stay.
+    // Query, key and value are recomputed; output and log-sum-exp are kept.
     EXPECT_EQ(action_at(kept, core, kFlash, 0), "recompute");
     EXPECT_EQ(action_at(kept, core, kFlash, 3), "keep");
     EXPECT_EQ(action_at(kept, core, kFlash, 4), "keep");
@@ -175,7 +175,7 @@ TEST(InternEvo, RefusesWhatHasNoMeaning) {
       "model; name the list of layers when recording");
 }
 
-TEST(InternEvo, NotesWhatSaysNothing) {
+TEST(InternEvo, NotesWhatHasNoEffect) {
   EXPECT_THAT(
       translated("[internevo]\ncpu_offloading = { enable = true }").notes,
       ElementsAre("[internevo] cpu_offloading is enabled for 0 layers: nothing is offloaded",

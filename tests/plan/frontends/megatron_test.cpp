@@ -126,7 +126,7 @@ TEST(Megatron, OffloadsLessOnLaterPipelineRanks) {
   EXPECT_EQ(translated(words, {{{0, 3}, {8, 11}}, 1}).rules[0].skip, 32_MiB);
 }
 
-TEST(Megatron, TurnsOffloadsInFlightIntoBytes) {
+TEST(Megatron, TurnsInflightOffloadsIntoAnOffloadWindow) {
   const Profile profile = transformer_profile({.layers = 3});
   const std::string words = modules("\"attn_proj\", \"fc2\"");
   const auto offload_window = [&](const std::string& count) {
@@ -184,7 +184,7 @@ TEST(Megatron, RecomputesSelectedModules) {
     return planned(profile,
                    "recompute_granularity = \"selective\"\nrecompute_modules = [" + list + "]");
   };
-  // A norm's output is thrown away where the next module saved it; its input stays.
+  // A norm's output is recomputed where the next module saved it; its input is kept.
   const Plan norms = plan("\"layernorm\"");
   EXPECT_EQ(action_at(norms, "layers.0.attention.qkv", "aten::mm"), "recompute");
   EXPECT_EQ(action_at(norms, "layers.0.mlp.fc1", "aten::mm"), "recompute");
@@ -218,13 +218,13 @@ TEST(Megatron, RecomputesPartsOfExperts) {
 
 TEST(Megatron, CombinesOffloadingAndRecomputation) {
   const Profile profile = transformer_profile({.layers = 2});
-  // The norms' outputs are made again; their inputs travel.
+  // The norms' outputs are recomputed; their inputs are offloaded.
   const Plan selective = planned(
       profile, modules("\"attn_norm\", \"qkv_linear\"") +
                    "recompute_granularity = \"selective\"\nrecompute_modules = [\"layernorm\"]");
   EXPECT_EQ(action_at(selective, "layers.1.attention.norm", kNorm), "offload");
   EXPECT_EQ(action_at(selective, "layers.1.attention.qkv", "aten::mm"), "recompute");
-  // Attention's outputs travel, so that recomputing the layer need not run attention again.
+  // Attention's outputs are offloaded, so that recomputing the layer does not run attention again.
   const Plan full =
       planned(profile, modules("\"core_attn\"") +
                            "recompute_granularity = \"full\"\nrecompute_method = \"uniform\"\n"
@@ -289,26 +289,27 @@ TEST(Megatron, RefusesWhatHasNoMeaning) {
   }
 }
 
-TEST(Megatron, NotesWhatIsValidThereButSaysNothing) {
+TEST(Megatron, NotesWhatIsValidThereButHasNoEffect) {
   EXPECT_THAT(translated("offload_modules = [\"fc1\"]\nmin_offloaded_tensor_size = 3").notes,
-              ElementsAre("[megatron] offload_modules says nothing here: "
+              ElementsAre("[megatron] offload_modules has no effect here: "
                           "fine_grained_activation_offloading is not true",
-                          "[megatron] min_offloaded_tensor_size says nothing here: "
+                          "[megatron] min_offloaded_tensor_size has no effect here: "
                           "fine_grained_activation_offloading is not true",
                           "[megatron] nothing is switched on: everything is kept"));
   EXPECT_THAT(
       translated("recompute_modules = [\"mlp\"]").notes,
-      Contains("[megatron] recompute_modules says nothing here: recompute_granularity is not "
+      Contains("[megatron] recompute_modules has no effect here: recompute_granularity is not "
                "given"));
   EXPECT_THAT(
       translated("cpu_offloading_num_layers = 3").notes,
-      Contains("[megatron] cpu_offloading_num_layers says nothing here: cpu_offloading is not "
+      Contains("[megatron] cpu_offloading_num_layers has no effect here: cpu_offloading is not "
                "true"));
-  EXPECT_THAT(translated("recompute_granularity = \"full\"\nrecompute_method = \"block\"\n"
-                         "recompute_num_layers = 1\nrecompute_modules = [\"mlp\"]")
-                  .notes,
-              ElementsAre("[megatron] recompute_modules says nothing here: recompute_granularity = "
-                          "\"full\" recomputes everything in its layers"));
+  EXPECT_THAT(
+      translated("recompute_granularity = \"full\"\nrecompute_method = \"block\"\n"
+                 "recompute_num_layers = 1\nrecompute_modules = [\"mlp\"]")
+          .notes,
+      ElementsAre("[megatron] recompute_modules has no effect here: recompute_granularity = "
+                  "\"full\" recomputes everything in its layers"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::string refused(const std::string& text) {
   return error_text<ConfigError>([&] { (void)parse_rules(text, "memory.toml"); });
 }
 
-TEST(RulesText, GivesEveryKeyItsPlace) {
+TEST(RulesText, GivesEveryKeyItsLocation) {
   const Rules rules = parse_rules(R"(# a comment
 [[rule]]
 name = "half of the MLP"
@@ -63,7 +63,7 @@ recompute_collectives = true
   wanted.fallback = ActionKind::kKeep;
   wanted.skip = 3_MiB;
   wanted.fraction = 0.5;
-  wanted.place = {"memory.toml", 2, 1};
+  wanted.location = {"memory.toml", 2, 1};
   EXPECT_TRUE(rules.recompute_collectives);
   ASSERT_EQ(rules.rules.size(), 1U);
   EXPECT_EQ(rules.rules[0], wanted);
@@ -109,18 +109,15 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "2:8: host: a size such as \"1 MiB\" or a number of bytes wanted, found true"},
            {"[limits]\nhost = \"64 GiX\"",
             "2:8: host cannot read \"64 GiX\" as a size: unknown unit \"GiX\" at character 4; "
-            "write a "
-            "number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or \"0\""},
+            "write a number and a unit, such as \"8 GiB\", \"1.5 GB\", \"512 MiB\" or \"0\""},
            {"[limits]\nhost = -1", "2:8: host = -1 is impossible: a size cannot be negative"},
            {"[limits]\nhots = 1", "2:1: unknown key \"hots\" in [limits]; did you mean \"host\"?"},
            {"[limits]\noffload_window = 1\noffload_window_modules = 1",
             "3:21: offload_window_modules says the same as offload_window in other units; give one "
             "of them"},
            {"[limits]\nslowdown = 0.02\nprefetch_window = 1",
-            "2:12: slowdown is for windows that the session finds; offload_window, "
-            "offload_window_modules "
-            "and "
-            "ahead give them: leave those out"},
+            "2:12: slowdown applies to windows that the session chooses, but offload_window, "
+            "offload_window_modules or prefetch_window sets one; remove slowdown or those keys"},
            {"[limits]\nslowdown = 2", "2:12: slowdown = 2 is impossible: it must be from 0 to 1"},
            {"[[rule]]\naction = \"offload\"\nfraction = 1.5",
             "3:12: fraction = 1.5 is impossible: it must be from 0 to 1"},
@@ -145,16 +142,15 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
             "4:12: max_size = '1 MiB' is impossible: it is less than min_size, so nothing can "
             "match"},
            {"[[rule]]\naction = \"keep\"\nfallback = \"keep\"",
-            "3:10: second = 'keep' is impossible: it is what to do when the action is not "
-            "possible, so "
-            "it must differ"},
+            "3:12: fallback = 'keep' is impossible: it is what to do when the action is not "
+            "possible, so it must differ"},
            {"[[rule]]\naction = \"offload\"\nfallback = \"recompute\"",
-            "3:10: second = 'recompute' is impossible: when the action proves impossible it is too "
+            "3:12: fallback = 'recompute' is impossible: when the action turns out to be "
+            "impossible it is too "
             "late to record what recomputing needs; write \"keep\" or \"offload\""},
            {"[[rule]]\naction = \"recompute\"\nshard = true",
-            "3:9: shard = true is impossible: what is recomputed is held by nobody, so there is "
-            "nothing "
-            "to slice"},
+            "3:9: shard = true is impossible: a recomputed buffer is not stored, so there is "
+            "nothing to shard"},
            {"[[rule]]\naction = \"keep\"\ntier = \"file\"",
             "3:8: tier = 'file' is impossible: only action = \"offload\" moves a buffer to a tier"},
            {"[[rule]]\naction = \"offload\"\ntier = \"disk\"",
@@ -173,7 +169,7 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
   }
 }
 
-TEST(RulesText, ThatIsNotTomlIsAnErrorWithItsPlace) {
+TEST(RulesText, ThatIsNotTomlIsAnErrorWithItsLocation) {
   EXPECT_THAT(refused("[[rule]]\naction = offload"),
               ::testing::StartsWith("[rules] memory.toml:2:10: not TOML: "));
   EXPECT_THAT(refused("[limits]\nhost = 1\nhost = 2"),
@@ -201,7 +197,8 @@ prefetch_window = "1.5 GiB")",
                                   "a.toml");
   Rules again = parse_rules(to_toml(rules), "b.toml");
   ASSERT_EQ(again.rules.size(), rules.rules.size());
-  for (std::size_t i = 0; i < rules.rules.size(); ++i) again.rules[i].place = rules.rules[i].place;
+  for (std::size_t i = 0; i < rules.rules.size(); ++i)
+    again.rules[i].location = rules.rules[i].location;
   EXPECT_EQ(again, rules) << to_toml(rules);
   const Rules slower = parse_rules("[limits]\nslowdown = 0.025\n", "a.toml");
   EXPECT_EQ(slower.limits.slowdown, 0.025);

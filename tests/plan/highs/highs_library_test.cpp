@@ -15,10 +15,10 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// What is said of places where there is no HiGHS that could be used.
-std::string refusal(const std::vector<std::string>& places) {
+/// The error text for paths without a usable HiGHS.
+std::string refusal(const std::vector<std::string>& paths) {
   try {
-    (void)load_highs(places);
+    (void)load_highs(paths);
   } catch (const Error& error) {
     return error.what();
   }
@@ -26,11 +26,11 @@ std::string refusal(const std::vector<std::string>& places) {
 }
 
 TEST(HighsLibraryTest, IsThereWhereItWasWhenThisWasBuilt) {
-  const HighsFunctions functions = load_highs({highs_places().back()});
+  const HighsFunctions functions = load_highs({highs_paths().back()});
   EXPECT_EQ(functions.version_major(), 1);
 }
 
-TEST(HighsLibraryTest, NamesEveryPlaceThatHasNone) {
+TEST(HighsLibraryTest, NamesEveryPathThatHasNone) {
   EXPECT_THAT(refusal({"/nowhere/libhighs.so", "libm.so.6"}),
               AllOf(HasSubstr("[solve] the planner needs the HiGHS solver, version 1.15"),
                     HasSubstr("/nowhere/libhighs.so (/nowhere/libhighs.so: cannot open"),
@@ -42,15 +42,15 @@ TEST(HighsLibraryTest, IsNotTakenInAnotherVersion) {
   EXPECT_THAT(refusal({SPILLWAY_OLDER_HIGHS}), HasSubstr("older_highs.so (it is version 1.2)"));
 }
 
-TEST(HighsLibraryTest, IsTakenFromTheNextPlaceIfTheFirstHasAnotherVersion) {
-  EXPECT_EQ(load_highs({SPILLWAY_OLDER_HIGHS, highs_places().back()}).version_minor(), 15);
+TEST(HighsLibraryTest, IsTakenFromTheNextPathIfTheFirstHasAnotherVersion) {
+  EXPECT_EQ(load_highs({SPILLWAY_OLDER_HIGHS, highs_paths().back()}).version_minor(), 15);
 }
 
 TEST(HighsLibraryTest, IsLookedForOnlyWhereTheEnvironmentSays) {
   ASSERT_EQ(::setenv("SPILLWAY_HIGHS", "/elsewhere/libhighs.so", 1), 0);
-  EXPECT_EQ(highs_places(), std::vector<std::string>{"/elsewhere/libhighs.so"});
+  EXPECT_EQ(highs_paths(), std::vector<std::string>{"/elsewhere/libhighs.so"});
   ASSERT_EQ(::unsetenv("SPILLWAY_HIGHS"), 0);
-  EXPECT_EQ(highs_places().size(), 2U);
+  EXPECT_EQ(highs_paths().size(), 2U);
 }
 
 TEST(HighsLibraryTest, OffersNothingToTheProgram) {

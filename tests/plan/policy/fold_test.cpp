@@ -27,7 +27,7 @@ TEST(FoldedScopes, FoldEveryNumber) {
             "layers.0..1.experts.0,7.w1");
 }
 
-TEST(FoldedScopes, LeaveNamesWithDigitsAlone) {
+TEST(FoldedScopes, DoNotFoldNamesWithDigits) {
   EXPECT_NE(fold("mlp.fc1").shape, fold("mlp.fc2").shape);
   EXPECT_EQ(folded({"ln_1.#.12345678901"}), "ln_1.#.12345678901");
 }

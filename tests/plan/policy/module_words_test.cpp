@@ -124,7 +124,7 @@ TEST(ModuleWords, KnowWhatIsNotTheirs) {
   }
 }
 
-TEST(ModuleWords, StandInTheOrderOfALayerWithAMeaningEach) {
+TEST(ModuleWords, AreInTheOrderOfALayerWithAMeaningEach) {
   std::vector<std::string> words;
   for (const ModuleWord& each : module_words()) {
     words.push_back(each.word);

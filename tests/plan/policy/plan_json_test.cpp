@@ -108,7 +108,7 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
                   "schema: \"spillway.plan/3\" wanted, found the text \"spillway.profile/1\""},
         {"spillway.plan/3", "spillway.plan/1",
          "schema: \"spillway.plan/3\" wanted, found \"spillway.plan/1\": another version of "
-         "Spillway wrote it; make it anew with this one"},
+         "Spillway wrote it; create it with this version"},
         {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
          "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
         {"\"buffer\":[0,1,1]", "\"buffer\":[0,1,-1]",
@@ -123,7 +123,7 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
         {"\"fallback\":\"offload\"", "\"fallback\":\"recompute\"",
          "chunks[0].decisions[2].fallback: keep or offload wanted, found recompute"},
         {"\"buffer\":1,", "\"buffer\":0,",
-         "chunks[0].decisions[1].buffer: 1, its place in the list, wanted, found 0"},
+         "chunks[0].decisions[1].buffer: 1, its index in the list, wanted, found 0"},
         {"[1,3,2,0]", "[1,4]",
          "chunks[0].need_order[1]: there is no buffer or anchor 4; this chunk has 4"},
         {"\"call\":7,", "\"call\":5,", "chunks[0].operators[1].call: more than 5 wanted, found 5"},

@@ -1,4 +1,4 @@
-/// How passes are compared with the one that was recorded: their calls and times.
+/// How calls and times of passes are matched with those of the profiled pass.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -40,7 +40,7 @@ TEST(PassCalls, AreFoundWhereAPassHasFewer) {
   EXPECT_EQ(match_calls(chunk_of_calls(), later), (std::vector<int>{2, 3, 5, 6}));
 }
 
-TEST(PassCalls, AreLeftOutWhereAPassHasMoreOrOthers) {
+TEST(PassCalls, AreSkippedWhereAPassHasMoreOrOthers) {
   const std::vector<PassCall> other = {{0, "aten::empty", 0, -1}, {1, "aten::arange", 0, -1},
                                        {2, "aten::sin", 0, 0},    {3, "aten::mm", 0, 0},
                                        {4, "aten::add", 1, 0},    {5, "aten::mul", 1, 0},
@@ -48,7 +48,7 @@ TEST(PassCalls, AreLeftOutWhereAPassHasMoreOrOthers) {
   EXPECT_EQ(match_calls(chunk_of_calls(), other), (std::vector<int>{-1, 0, -1, 2, -1, 3, -1}));
 }
 
-TEST(PassCalls, GiveTheirTimeAndBytesToWhatFollowsIfTheyAreLeftOut) {
+TEST(PassCalls, GiveTheirTimeAndBytesToTheNextCallIfSkipped) {
   const std::vector<Moment> moments = {
       {MomentKind::kCallBegins, 0, 1, 10}, {MomentKind::kCallEnds, 0, 2, 90},
       {MomentKind::kCallBegins, 1, 4, 20}, {MomentKind::kSave, 0, 8, 30},
@@ -96,7 +96,7 @@ TEST(TimesOfLaterPasses, CountNothingForCallsThatOnlyTheFirstPassMade) {
   EXPECT_EQ(operators[6].device_ns, 10);
 }
 
-TEST(TimesOfLaterPasses, AreNotThoseOfAPassThatSavedLess) {
+TEST(TimesOfLaterPasses, IgnoreAPassThatSavedLess) {
   Profile profile;
   profile.chunks.push_back(chunk_of_calls());
   ChunkProfile& chunk = profile.chunks.front();

@@ -86,7 +86,7 @@ TEST(PassModel, RoundsToWhatTheAllocatorHandsOut) {
   EXPECT_THAT(model.value_bytes, ElementsAre(1024, 512, 512));
 }
 
-TEST(PassModel, TakesWhatIsNeverDroppedOrLetGoToTheEnd) {
+TEST(PassModel, ExtendsWhatIsNeverDroppedOrReleasedToTheEnd) {
   Profile profile = three_calls();
   ChunkProfile& chunk = profile.chunks[0];
   std::erase_if(chunk.timeline,
@@ -108,7 +108,7 @@ TEST(PassModel, NeedsATimeline) {
   }
 }
 
-TEST(MadeUpTimeline, HasTheTimesAndSizesOfTheModelItStandsFor) {
+TEST(SyntheticTimeline, HasTheTimesAndSizesOfTheModelItStandsFor) {
   const Profile profile = testing::llama_profile(16);
   const PassModel model = model_of(profile.chunks[0], profile.granularity);
   EXPECT_NEAR(static_cast<double>(model.forward_ns), 130e6, 1e5);

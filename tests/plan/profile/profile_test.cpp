@@ -79,7 +79,7 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
            {"spillway.profile/3", "spillway.profile/1",
             "schema: \"spillway.profile/3\" wanted, found \"spillway.profile/1\": another version "
             "of "
-            "Spillway wrote it; make it anew with this one"},
+            "Spillway wrote it; create it with this version"},
            {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/3\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
@@ -106,7 +106,7 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
            {"\"fixed\": \"none\"", "\"fixed\": \"nine\"",
             "chunks[0].buffers[0].fixed: unknown word \"nine\"; did you mean \"none\"?"},
            {"\"id\": 1,", "\"id\": 7,",
-            "chunks[0].buffers[1].id: 1, its place in the list, wanted, found 7"},
+            "chunks[0].buffers[1].id: 1, its index in the list, wanted, found 7"},
            {"\"call\":0}", "\"call\":99}",
             "chunks[0].buffers[0].producer.call: there is no operator 99; this chunk has 17"},
            {"{\"buffer\":0,", "{\"buffer\":-2,",
@@ -141,7 +141,8 @@ TEST(ProfileJson, RefusesAGraphThatContradictsItself) {
       {[](ChunkProfile& chunk) { chunk.values[2].call = 99; },
        "values[2].call: there is no operator 99; this chunk has 17"},
       {[](ChunkProfile& chunk) { chunk.values[2].persistent = true; },
-       "values[2].persistent: only what came from outside of the pass lasts, and an operator made "
+       "values[2].persistent: only what came from outside of the pass is persistent, and an "
+       "operator made "
        "this"},
       {[](ChunkProfile& chunk) { chunk.values[2].buffer = 26; },
        "values[2].buffer: there is no buffer 26; this chunk has 26"},

@@ -50,7 +50,7 @@ TEST(Recompute, WalksEveryCallOnceHoweverManyWaysLeadToIt) {
   EXPECT_THAT(anchors(all), ElementsAre("0:0 aten::make is not repeated: no: keep"));
 }
 
-TEST(Recompute, OfRandomProfilesCanBeCarriedOut) {
+TEST(Recompute, OfRandomProfilesCanBeExecuted) {
   std::size_t recorded = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     std::mt19937_64 random(seed);
@@ -89,12 +89,12 @@ Profile random_graph(std::mt19937_64& random) {
   return graph.profile();
 }
 
-TEST(Recompute, OfRandomGraphsCanBeCarriedOut) {
+TEST(Recompute, OfRandomGraphsCanBeExecuted) {
   const std::string rules =
       "[[rule]]\ngroup_inputs = 2\naction = \"keep\"\n"
       "[[rule]]\nscope = \"away\"\naction = \"offload\"\n"
       "[[rule]]\nmade_in = \"covered\"\naction = \"recompute\"\n"
-      "[[rule]]\nscope = \"remade\"\naction = \"recompute\"\n";
+      "[[rule]]\nscope = \"recomputed\"\naction = \"recompute\"\n";
   std::size_t recorded = 0;
   std::size_t held = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {

@@ -69,7 +69,7 @@ TEST(Recompute, WalksThroughOtherRecomputedBuffersAndUnsavedValues) {
   EXPECT_THAT(anchors(plan), IsEmpty());
 }
 
-// Two buffers held, two recomputed; what the first replay made is not made again for the second.
+// Two buffers held, two recomputed; the second does not repeat what the first replay made.
 TEST(Recompute, NeedsInputsInTheOrderOfTheCallsThatReadThemAndOnlyOnce) {
   GraphBuilder graph;
   const int a = graph.call({});
@@ -157,10 +157,10 @@ struct UnsavedCase {
   std::uint64_t recomputed = 101;  // Bytes made of it; it has 100 itself.
 };
 
-// x (persistent) -> made (unsaved) -> recomputed. Where `made` cannot be repeated or is not worth it, it
-// is held.
+// x (persistent) -> made (unsaved) -> recomputed. Where `made` cannot be repeated or is not worth
+// it, it is held.
 TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
-  const std::string remake = kRecompute;
+  const std::string recompute = kRecompute;
   const GraphBuilder::Call inside{.scope = "part", .layer = 1};
   const auto with = [&](auto change) {
     GraphBuilder::Call call = inside;
@@ -256,8 +256,9 @@ TEST(Recompute, HoldsOrRepeatsWhatIsNotSaved) {
     GraphBuilder::Call made = each.made;
     made.reads = {graph.outside(true)};
     const int value = graph.call(made);
-    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.remade}}), "recomputed", 1);
-    const Plan plan = checked_plan(graph.profile(), remake + each.rules);
+    graph.save(graph.call({.layer = 1, .reads = {value}, .makes = {each.recomputed}}), "recomputed",
+               1);
+    const Plan plan = checked_plan(graph.profile(), recompute + each.rules);
     EXPECT_EQ(anchors(plan), each.anchors) << each.what;
     EXPECT_THAT(calls(plan), ElementsAre(0, 1)) << each.what;
   }
@@ -277,7 +278,7 @@ TEST(Recompute, HoldsWhatIsSmallOnTheDevice) {
   EXPECT_EQ(action("[limits]\nmin_size = 50"), "offload");
 }
 
-TEST(Recompute, PlacesAnchorsAsTheRuleForTheInputsSays) {
+TEST(Recompute, DecidesAnchorsByTheRuleForTheInputs) {
   GraphBuilder graph(2);
   const int value = graph.call({.layer = 0});
   graph.save(graph.call({.layer = 1, .reads = {value}}), "recomputed", 1);
@@ -291,7 +292,7 @@ TEST(Recompute, PlacesAnchorsAsTheRuleForTheInputsSays) {
 }
 
 // Its own layer reads it, too, and before the other one does.
-TEST(Recompute, PlacesAnchorsAsSeenFromTheLayerTheyEnter) {
+TEST(Recompute, DecidesAnchorsByTheLayerTheyEnter) {
   GraphBuilder graph(2);
   const int value = graph.call({.scope = "part", .layer = 0});
   graph.save(graph.call({.layer = 0, .reads = {value}}), "recomputed", 0);
@@ -349,7 +350,7 @@ TEST(Recompute, WeighsWhatRulesWantRepeatedByItsInputs) {
   EXPECT_THAT(anchors(plan), ElementsAre("2:0 not larger than what it is made of: keep"));
 }
 
-TEST(Recompute, AddsBytesWithoutGoingRound) {
+TEST(Recompute, AddsBytesWithoutOverflow) {
   constexpr std::uint64_t kHalf = 1ULL << 63U;
   GraphBuilder graph;
   const int left = graph.call({.makes = {kHalf}, .no_replay = "no"});
@@ -377,14 +378,14 @@ struct Impossible {
   std::function<void(ChunkProfile&)> change;  // Call 0 makes buffer 0 of x, from outside.
 };
 
-TEST(Recompute, TakesTheSecondChoiceWhereItIsNotPossible) {
+TEST(Recompute, TakesTheFallbackWhereItIsNotPossible) {
   for (const Impossible& each : {
            Impossible{"it was written from outside",
                       [](ChunkProfile& chunk) {
                         chunk.buffers[0].recipe = {false, "it was written from outside"};
                       }},
            {"no recipe", [](ChunkProfile& chunk) { chunk.buffers[0].recipe.usable = false; }},
-           {"nobody saw how it was made",
+           {"the operator that made it is unknown",
             [](ChunkProfile& chunk) {
               chunk.buffers[0].value = -1;
               chunk.values[1].buffer = -1;
@@ -418,7 +419,7 @@ TEST(Recompute, TakesTheSecondChoiceWhereItIsNotPossible) {
   }
 }
 
-TEST(Recompute, IsNeverASecondChoice) {
+TEST(Recompute, IsNeverAFallback) {
   Rules rules = parse_rules("[[rule]]\naction = \"offload\"", "r.toml");
   rules.rules[0].fallback = ActionKind::kRecompute;
   const Plan plan = make_plan(testing::baseline_profile({100}), rules);

@@ -1,5 +1,5 @@
 // What the frameworks' words for recomputation mean on whole models: those whose norms save the
-// residual stream, and those where nobody saves it.
+// residual stream, and those where nothing saves it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ const std::vector<ModelSize>& models() {
   return kModels;
 }
 
-/// A model with its plan, checked to be one that can be carried out.
+/// A model with its plan, checked to be executable.
 struct Planned {
   Planned(const ModelSize& size, const std::string& rules)
       : profile(transformer_profile(size)), plan(plan_by(profile, rules)) {
@@ -54,7 +54,7 @@ struct Planned {
     return false;
   }
 
-  /// The calls that making one buffer again repeats.
+  /// The calls that the recomputation of one buffer repeats.
   [[nodiscard]] std::set<int> replay_of(const BufferProfile& buffer) const {
     std::set<int> calls;
     std::vector<int> open = {recorded().values[static_cast<std::size_t>(buffer.value)].call};
@@ -151,7 +151,7 @@ TEST(RecomputedLayers, HaveTheirInputsOffloadedAndSlicedAsPaddleSays) {
   }
 }
 
-TEST(RecomputedLayers, OfABlockLeaveTheOthersAlone) {
+TEST(RecomputedLayers, OfABlockDoNotChangeTheOthers) {
   for (const ModelSize& size : models()) {
     const Planned model(size,
                         "[megatron]\nrecompute_granularity = \"full\"\nrecompute_method = "
@@ -163,7 +163,7 @@ TEST(RecomputedLayers, OfABlockLeaveTheOthersAlone) {
   }
 }
 
-TEST(RecomputedLayers, StandBesideOffloadedOnesAsInInternEvo) {
+TEST(RecomputedLayers, MixWithOffloadedOnesAsInInternEvo) {
   for (const ModelSize& size : models()) {
     const Planned model(size,
                         "[internevo]\ncpu_offloading = { enable = true, num_layers = 1 }\n"
@@ -285,7 +285,7 @@ TEST(SelectiveRecompute, MeansAttentionIfNothingElseIsSaid) {
   EXPECT_THAT(model.chunk().operators[0].name, HasSubstr("flash_attention"));
 }
 
-// The residual stream runs through all layers; nobody saves it.
+// The residual stream runs through all layers; nothing saves it.
 TEST(RecomputedLayers, OfALargeModelHoldOneAnchorEach) {
   const Planned model({.naming = Naming::kLlama, .layers = 126, .casting_norms = true},
                       "[internevo]\ncheckpoint = true");

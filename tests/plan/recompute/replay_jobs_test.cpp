@@ -38,8 +38,8 @@ struct Replays {
   [[nodiscard]] int dropped(int buffer) const {
     return model.buffers.at(static_cast<std::size_t>(buffer)).dropped;
   }
-  [[nodiscard]] int moment(int place) const {
-    return model.unpack_moment.at(static_cast<std::size_t>(place));
+  [[nodiscard]] int moment(int unpack) const {
+    return model.unpack_moment.at(static_cast<std::size_t>(unpack));
   }
 
   Profile profile;
@@ -62,10 +62,10 @@ TEST(ReplayJobs, RepeatTheCallsBackToWhatIsHeld) {
   const int middle = graph.call({.reads = {0}, .makes = {300}, .ns = 5});
   const int made = graph.call({.reads = {middle}, .makes = {40}, .ns = 7});
   const int recomputed = graph.save(made, "recomputed");
-  const Replays replays(graph.profile({kept, remade}));
+  const Replays replays(graph.profile({kept, recomputed}));
   ASSERT_EQ(replays.result.jobs.size(), 1U);
   const ReplayJob& job = replays.job(0);
-  EXPECT_EQ(job.place, 1);
+  EXPECT_EQ(job.unpack, 1);
   EXPECT_EQ(job.buffer, recomputed);
   EXPECT_THAT(job.calls, ElementsAre(1, 2));
   EXPECT_EQ(job.ns, 12);
@@ -147,7 +147,7 @@ TEST(ReplayJobs, PassOnARecomputedBufferThatIsDroppedBeforeItsLastReader) {
   EXPECT_EQ(replays.result.cached[1].bytes, 0);
 }
 
-TEST(ReplayJobs, StartFromAnchorsWhichStayUntilNobodyStartsFromThem) {
+TEST(ReplayJobs, StartFromAnchorsWhichAreKeptUntilTheLastReplay) {
   GraphBuilder graph(2);
   graph.save(graph.call({.layer = 0}), "kept", 0);
   const int enters = graph.call({.layer = 0, .reads = {0}, .makes = {800}});
@@ -174,7 +174,7 @@ TEST(ReplayJobs, UseWhatTheModelStillHolds) {
   EXPECT_THAT(replays_of(model, plan.chunks[0]).jobs, IsEmpty());
 }
 
-TEST(ReplayJobs, LetGoInForwardOnceTheCallThatMakesABufferHasEnded) {
+TEST(ReplayJobs, ReleaseInForwardOnceTheCallThatMakesABufferHasEnded) {
   GraphBuilder graph;
   const int inside = graph.save(graph.call({.reads = {}}), "recomputed");
   const int read = graph.call({.reads = {}});
@@ -185,7 +185,7 @@ TEST(ReplayJobs, LetGoInForwardOnceTheCallThatMakesABufferHasEnded) {
   EXPECT_EQ(replays.result.given_up[static_cast<std::size_t>(later)], replays.model.save_moment[1]);
 }
 
-TEST(ReplayJobs, AreRefusedForWhatNobodyMade) {
+TEST(ReplayJobs, AreRefusedWhereTheMakerIsUnknown) {
   GraphBuilder graph;
   const int outside = graph.outside(true);
   graph.call({.reads = {outside}});
@@ -199,8 +199,8 @@ TEST(ReplayJobs, AreRefusedForWhatNobodyMade) {
     (void)replays_of(model, plan.chunks[0]);
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("buffer 0 (remade aten::use) is to be recomputed, but "
-                                        "nobody is known to have made it"));
+    EXPECT_THAT(error.what(), HasSubstr("buffer 0 (recomputed aten::use) is to be recomputed, but "
+                                        "the operator that made it is unknown"));
   }
 }
 

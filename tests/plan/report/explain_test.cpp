@@ -52,7 +52,8 @@ TEST(ExplainedPlan, FoldsLayersAndSaysWhatWhyAndHowMuch) {
               ContainsRegex("totals\n  action +buffers +bytes +share\n  keep +[0-9]+ +[0-9.]+ GiB "
                             "+[0-9.]+ %\n  offload +15 +481.5 MiB +[0-9.]+ %\n  recompute +12 +"
                             "[0-9.]+ GiB +[0-9.]+ %\n  fixed +38 +[0-9.]+ GiB\n"));
-  EXPECT_THAT(text, ContainsRegex("host memory +64.0 GiB\n  in flight +left to the session\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("host memory +64.0 GiB\n  offload window +left to the session\n"));
   EXPECT_THAT(text, HasSubstr("notes\n  - rule 3 (r.toml:10) decided no buffer\n"));
 }
 
@@ -95,7 +96,7 @@ TEST(ExplainedPlan, ShowsWhatReplaysStartFrom) {
                 HasSubstr("  - 2 values are held as anchors (128.0 MiB), because replays start "
                           "there\n"));
   }
-  // Nothing is held for replays that start from saved buffers.
+  // There are no anchors for replays that start from saved buffers.
   const std::string saved = explain(plan_by(transformer_profile({.layers = 2}), kRules));
   EXPECT_THAT(saved, ContainsRegex(
                          "replays of chunk 0: [0-9]+ operator calls recorded, 0 anchors, 0 B\n\n"));
@@ -155,8 +156,8 @@ TEST(ExplainedRules, ReadBackAsTheSameRules) {
       const std::string explained = explain_rules(rules, shape);
       Rules wanted = translate(rules, shape);
       Rules found = parse_rules(explained, "b.toml");
-      for (Rule& rule : wanted.rules) rule.place = {};
-      for (Rule& rule : found.rules) rule.place = {};
+      for (Rule& rule : wanted.rules) rule.location = {};
+      for (Rule& rule : found.rules) rule.location = {};
       wanted.notes.clear();
       EXPECT_EQ(found, wanted) << explained;
     }

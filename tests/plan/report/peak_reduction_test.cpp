@@ -15,7 +15,7 @@ using testing::plan_by;
 
 constexpr const char* kOffloadEverything = "[[rule]]\naction = \"offload\"\n";
 
-/// Calls that each save a buffer of 10 MB, which nobody reads again in forward.
+/// Calls that each save a buffer of 10 MB, which nothing reads again in forward.
 Profile row_of_calls(int calls) {
   GraphBuilder graph;
   for (int i = 0; i < calls; ++i) {
@@ -53,7 +53,7 @@ TEST(PeakReduction, CountsThePassesInFlight) {
   EXPECT_LE(found->least, Bytes(20'000'000));
 }
 
-/// What the first pass of a model makes for good is there before later steps.
+/// What the first pass of a model allocates permanently exists before later steps.
 TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
   Profile profile = row_of_calls(10);
   const PassSchedule two = {{0, 0, false}, {0, 0, true}, {0, 1, false}, {0, 1, true}};
@@ -67,7 +67,7 @@ TEST(PeakReduction, IsThatOfAStepAfterTheFirst) {
   ASSERT_TRUE(before);
   EXPECT_GT(simulate(profile, make_plan(profile, {}), options).peak, before->kept);
   EXPECT_EQ(peak_reduction(profile, plan, options), before);
-  // Nobody recorded a later pass: what is there may be made anew in every step.
+  // No later pass was profiled: what is there may be allocated again in every step.
   chunk.later_untracked_bytes.reset();
   EXPECT_NE(peak_reduction(profile, plan, options), before);
 }
@@ -93,7 +93,7 @@ TEST(PeakReduction, IsNothingWithoutTimesOrForAnotherModel) {
   EXPECT_FALSE(peak_reduction(profile, plan));
 }
 
-TEST(PeakReduction, TellsHowMuchOfItWasReached) {
+TEST(PeakReduction, SaysHowMuchOfItWasReached) {
   const PeakReduction reduction{Bytes(100), Bytes(20)};
   EXPECT_DOUBLE_EQ(reduction.reached(Bytes(110), Bytes(30)).value(), 1.0);
   EXPECT_DOUBLE_EQ(reduction.reached(Bytes(110), Bytes(70)).value(), 0.5);

@@ -94,7 +94,7 @@ double mean_bytes(const Simulation& simulation) {
   return sum / static_cast<double>(simulation.step_ns);
 }
 
-TEST(SetWindows, LetLessLingerWhereThatCostsNoTime) {
+TEST(SetWindows, KeepFewerPendingReleasesWhereThatCostsNoTime) {
   Profile profile = llama_profile(4);
   for (int stage = 0; stage < 4; ++stage) {
     SCOPED_TRACE(stage);
@@ -108,10 +108,10 @@ TEST(SetWindows, LetLessLingerWhereThatCostsNoTime) {
     Plan free = plan;
     free.max_pending_release = free.max_prefetch = std::nullopt;
     const Simulation found = simulate(profile, plan, options);
-    const Simulation lingering = simulate(profile, free, options);
-    EXPECT_EQ(found.peak, lingering.peak);
-    EXPECT_LE(found.step_ns, lingering.step_ns + lingering.step_ns / 1000);
-    EXPECT_LT(mean_bytes(found), mean_bytes(lingering));
+    const Simulation unlimited = simulate(profile, free, options);
+    EXPECT_EQ(found.peak, unlimited.peak);
+    EXPECT_LE(found.step_ns, unlimited.step_ns + unlimited.step_ns / 1000);
+    EXPECT_LT(mean_bytes(found), mean_bytes(unlimited));
     Profile slow = profile;
     slow_down(slow.link, 0.9);
     const std::int64_t slow_ns = simulate(slow, free, options).step_ns;
@@ -190,7 +190,7 @@ TEST(SetWindows, AreThoseOfALayerWithoutTimes) {
   EXPECT_LT(*set.limits.offload_window, 500_MiB);
 }
 
-TEST(SetWindows, LeaveThoseThatAreGivenAlone) {
+TEST(SetWindows, DoNotReplaceThoseThatAreGiven) {
   const Profile profile = llama_profile(4);
   for (const char* limits :
        {"[limits]\noffload_window = \"1 GiB\"\n", "[limits]\nprefetch_window = \"1 GiB\"\n"}) {

@@ -71,7 +71,7 @@ TEST(SimulateShard, IsNothingForOneRank) {
 TEST(SimulateShard, HidesGathersThatKeepUp) {
   const Profile profile = ten_calls();
   const Simulation simulation = simulate(profile, plan_by(profile, kKeep), four_ranks(0.5));
-  // The last buffer is wanted as soon as backward begins.
+  // The last buffer is needed as soon as backward begins.
   EXPECT_LE(simulation.waits.gather_ns, kOneMillisecond / 2);
   EXPECT_EQ(simulation.step_ns, 30 * kOneMillisecond + simulation.waits.gather_ns);
 }
@@ -131,7 +131,7 @@ TEST(GatherOrder, BeginsTheNextGatherWhereItMakesNoNewPeak) {
     const auto at = static_cast<std::size_t>(id);
     if (is_shard(id)) {
       if (shards++ > 0) {
-        EXPECT_GE(due, order.place[at]) << "asked for prefetch_window";
+        EXPECT_GE(due, order.position[at]) << "gathered too early";
         EXPECT_LE(to_come + 2 * chunk.decisions[at].bytes.count(), largest);
       }
       largest = to_come = 0;
@@ -145,7 +145,8 @@ TEST(GatherOrder, BeginsTheNextGatherWhereItMakesNoNewPeak) {
     }
   }
   EXPECT_EQ(shards, 4);
-  EXPECT_EQ(due, static_cast<int>(order.place.size()) + 1) << "the last asks for the next pass's";
+  EXPECT_EQ(due, static_cast<int>(order.position.size()) + 1)
+      << "the last asks for the next pass's";
 }
 
 TEST(SimulateShard, TakesNoMoreMemoryThanWithoutPartsWhereLayersAreRecomputed) {

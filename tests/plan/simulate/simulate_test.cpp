@@ -89,7 +89,7 @@ TEST(Simulate, TakesLongerBesideCopiesThatSlowComputeDown) {
   EXPECT_EQ(simulate(profile, plan_by(profile, "")).step_ns, 30 * kMillisecond);
 }
 
-/// What a slowed step shows of its pieces is what they take alone, once that is taken out again.
+/// The pieces of a slowed step take their times alone once the slowdown is subtracted.
 TEST(Simulate, TakesTheSlowingOutOfTimesThatWereMeasuredBesideCopies) {
   std::mt19937_64 random(7);
   int slowed_profiles = 0;
@@ -271,10 +271,10 @@ TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
   EXPECT_TRUE(prefetched);
 }
 
-TEST(Simulate, TakesWhatALaterPassHadFromTheRecord) {
+TEST(Simulate, TakesWhatALaterPassHadFromTheProfile) {
   Profile profile = row_of_calls(2, 1);
   ChunkProfile& chunk = profile.chunks[0];
-  chunk.timeline.back().untracked_bytes = 5;  // A gradient that stays.
+  chunk.timeline.back().untracked_bytes = 5;  // A persistent gradient.
   SimulateOptions options;
   options.schedule = accumulate(profile, 2);
   EXPECT_EQ(simulate(profile, plan_by(profile, ""), options).peak, Bytes(2 * kSize + 5));

@@ -37,14 +37,14 @@ TEST(SimulatedLink, IsSlowerWhileBothWaysAreBusy) {
   EXPECT_DOUBLE_EQ(link.end_of(kBack, back), 55'000'000);
 }
 
-TEST(SimulatedLink, BringsBackOnlyWhatHasLeft) {
+TEST(SimulatedLink, ReloadsOnlyWhatWasCopiedOut) {
   SimulatedLink link(kSpeed);
   const int out = link.add(kOut, 10 * kMegabyte, 0);
   const int back = link.add(kBack, 10 * kMegabyte, 1000, out);
   EXPECT_DOUBLE_EQ(link.end_of(kBack, back), 20'000'000);
 }
 
-TEST(SimulatedLink, LetsSmallCopiesWaitForCompany) {
+TEST(SimulatedLink, GroupsSmallCopies) {
   SimulatedLink link(kSpeed);
   const int first = link.add(kOut, kMegabyte, 0);
   const int second = link.add(kOut, kMegabyte, 5'000'000);
@@ -55,7 +55,7 @@ TEST(SimulatedLink, LetsSmallCopiesWaitForCompany) {
   EXPECT_DOUBLE_EQ(link.end_of(kOut, large), 17'000'000);
 }
 
-TEST(SimulatedLink, HandsOverAGroupThatIsFullOrWantedOrAskedTo) {
+TEST(SimulatedLink, QueuesAGroupThatIsFullOrNeededOrFlushed) {
   SimulatedLink link(kSpeed);
   int last = -1;
   for (int i = 0; i < 16; ++i) last = link.add(kOut, 100, 10 * i);
@@ -68,7 +68,7 @@ TEST(SimulatedLink, HandsOverAGroupThatIsFullOrWantedOrAskedTo) {
   EXPECT_EQ(link.groups(kOut).size(), 5U);
 }
 
-TEST(SimulatedLink, ForgetsASmallCopyThatWaits) {
+TEST(SimulatedLink, CancelsASmallCopyThatIsNotQueued) {
   SimulatedLink link(kSpeed);
   const int first = link.add(kOut, 1000, 0);
   EXPECT_TRUE(link.remove(kOut, first, 1000));
@@ -112,7 +112,7 @@ TEST(SimulatedLink, AddsUpWhatBothWaysSlowDown) {
   EXPECT_DOUBLE_EQ(link.compute(10'000'000, 1'000'000), 11'750'000);
 }
 
-TEST(SimulatedLink, TellsWhatWorkWouldTakeAlone) {
+TEST(SimulatedLink, SaysWhatWorkWouldTakeAlone) {
   for (const double ns : {1e6, 3e6, 20e6, 24e6}) {
     SimulatedLink forward(slowing_speed());
     SimulatedLink backward(slowing_speed());
@@ -125,8 +125,8 @@ TEST(SimulatedLink, TellsWhatWorkWouldTakeAlone) {
   }
 }
 
-/// A gather asks when a copy ends, and compute goes on.
-TEST(SimulatedLink, DoesNotSlowWhatWasBeforeACopyThatSomebodyAskedFor) {
+/// An all-gather asks when a copy ends, and compute continues.
+TEST(SimulatedLink, DoesNotSlowWorkBeforeARequestedCopy) {
   SimulatedLink link(slowing_speed());
   const int out = link.add(kOut, 10 * kMegabyte, 0);
   EXPECT_DOUBLE_EQ(link.end_of(kOut, out), 10'000'000);

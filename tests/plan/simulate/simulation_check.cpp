@@ -166,7 +166,7 @@ class Check {
     return simulation_.memory[to_index(points_[to_index(position)]) + 1];
   }
 
-  /// By moment of the step: its place in the simulation's memory.
+  /// By moment of the step: its index in the simulation's memory.
   void find_points() {
     points_.resize(to_index(positions_) + 1);
     int point = 0;
@@ -181,7 +181,7 @@ class Check {
     const Moment& now = pass.chunk->moment(moment);
     if (now.kind != MomentKind::kUnpack) return nullptr;
     for (const ReplayJob& job : pass.chunk->replays.jobs) {
-      if (job.place == now.index) return &job;
+      if (job.unpack == now.index) return &job;
     }
     return nullptr;
   }
@@ -205,7 +205,7 @@ class Check {
     if (item.action == ActionKind::kRecompute) {
       std::vector<Interval> intervals = {{entered, pass.position(item.given_up)}};
       const int recomputed = recomputed_at(pass, id);
-      if (remade >= 0) intervals.push_back({pass.position(recomputed), gone});
+      if (recomputed >= 0) intervals.push_back({pass.position(recomputed), gone});
       return intervals;
     }
     const auto found = transfers_.find({pass_of(pass.key), id});
@@ -225,7 +225,7 @@ class Check {
   [[nodiscard]] static int recomputed_at(const CheckedPass& pass, int id) {
     for (const ReplayJob& job : pass.chunk->replays.jobs) {
       if (std::find(job.makes.begin(), job.makes.end(), id) != job.makes.end()) {
-        return pass.chunk->model->unpack_moment[to_index(job.place)];
+        return pass.chunk->model->unpack_moment[to_index(job.unpack)];
       }
     }
     return pass.chunk->items[to_index(id)].needed;
@@ -238,10 +238,10 @@ class Check {
       for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
         add_item(pass, static_cast<int>(id));
       }
-      add_lingering(pass);
+      add_cached(pass);
       add_others(pass);
     }
-    add_lasting();
+    add_persistent();
     for (std::size_t i = 1; i < bytes_.size(); ++i) {
       ledger_[i] += ledger_[i - 1];
       bytes_[i] += bytes_[i - 1];
@@ -276,15 +276,15 @@ class Check {
     }
   }
 
-  void add_lingering(const CheckedPass& pass) {
-    const std::vector<CachedBytes>& list = pass.chunk->replays.lingering;
+  void add_cached(const CheckedPass& pass) {
+    const std::vector<CachedBytes>& list = pass.chunk->replays.cached;
     for (std::size_t i = 0; i < list.size(); ++i) {
       const int until = i + 1 < list.size() ? pass.position(list[i + 1].moment) : positions_;
       add(bytes_, {pass.position(list[i].moment), until}, list[i].bytes);
     }
   }
 
-  /// What is nobody's: by moment while the pass runs, and the rest between its parts.
+  /// Untracked bytes: by moment while the pass runs, and the rest between its parts.
   void add_others(const CheckedPass& pass) {
     const PassModel& model = *pass.chunk->model;
     const bool again = std::any_of(passes_.begin(), passes_.end(), [&](const CheckedPass& other) {
@@ -303,7 +303,7 @@ class Check {
         pass.chunk->between_bytes);
   }
 
-  void add_lasting() {
+  void add_persistent() {
     for (const PlannedChunk& chunk : chunks_) {
       int first = positions_;
       for (const CheckedPass& pass : passes_) {

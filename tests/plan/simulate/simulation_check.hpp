@@ -1,5 +1,5 @@
-/// Whether a simulation can be true: finds anew, from intervals instead of events, how much memory
-/// there is, and looks whether copies, waits and uses come in an order that streams allow.
+/// Whether a simulation is consistent: computes memory a second way, from intervals instead of
+/// events, and checks that copies, waits and uses come in an order that streams allow.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace spillway {
 
 /// What is wrong with a traced simulation, one sentence each:
-///  - copies of one way overlap, or are faster than the link, or begin before they were asked for,
+///  - copies of one way overlap, or are faster than the link, or begin before they were queued,
 ///    or a copy back before its copy out has ended;
-///  - memory is given back before its copy out has ended, or used before its copy back has;
-///  - the bytes at some moment are not those that follow from when everything came and went;
-///  - more is kept, or reloaded ahead, than an allowance says, where less was possible;
+///  - memory is released before its copy out has ended, or used before its copy back has;
+///  - the bytes at some moment are not those that follow from the intervals;
+///  - more is kept or prefetched than an allowance permits, where less was possible;
 ///  - times do not add up.
 /// Precondition: the plan was made for the profile, the simulation for both with `trace`.
 [[nodiscard]] std::vector<std::string> problems_of(const Simulation& simulation,

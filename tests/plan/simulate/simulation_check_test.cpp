@@ -15,7 +15,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Simulation, IsTrueOfRandomStepsAndPlans) {
+TEST(Simulation, IsConsistentForRandomStepsAndPlans) {
   for (unsigned seed = 0; seed < 2500; ++seed) {
     std::mt19937_64 random(seed);
     const Profile profile = testing::random_step_profile(random);
@@ -107,8 +107,8 @@ TEST_F(SpoiledSimulation, IsFoundByTimesThatDoNotAddUp) {
   EXPECT_THAT(problems(), Contains(HasSubstr("its parts")));
 }
 
-/// With the smallest budget everything goes as early as it may; with any other that a step can keep
-/// to it must keep to it.
+/// With the smallest budget everything is released as early as possible; any other budget that a
+/// step can meet must be met.
 TEST(Allowances, KeepARandomStepWithinEveryBudgetThatIsPossible) {
   int moved = 0;
   for (unsigned seed = 0; seed < 2500; ++seed) {

@@ -89,7 +89,7 @@ name = "the rest of the MLP"
 scope = "*.mlp"
 action = "offload")");
   EXPECT_EQ(action_at(plan, "layers.0.mlp.act", "aten::mul", 1), "recompute");
-  EXPECT_EQ(decision_at(plan, "layers.0.mlp.act", "aten::mul").second, ActionKind::kOffload);
+  EXPECT_EQ(decision_at(plan, "layers.0.mlp.act", "aten::mul").fallback, ActionKind::kOffload);
   EXPECT_EQ(decision_at(plan, "layers.0.mlp.fc2", "aten::mm").reason,
             "rule 2 \"the rest of the MLP\" (r.toml:6)");
   EXPECT_EQ(action_at(plan, "layers.0.attention.core", kFlash), "keep");
@@ -182,7 +182,7 @@ TEST(PlanByRules, TakesAFractionInOrderOfProductionNotOfSaving) {
   Profile profile = baseline_profile({100, 100, 100, 100});
   ChunkProfile& chunk = profile.chunks[0];
   for (BufferProfile& buffer : chunk.buffers) buffer.producer.call = 3 - buffer.id;
-  chunk.buffers[1].producer = {};  // Made by nobody we know: was there first.
+  chunk.buffers[1].producer = {};  // The maker is unknown: it existed first.
   const Plan plan = plan_by(profile, "[[rule]]\nfraction = 0.75\naction = \"offload\"");
   EXPECT_THAT(offloaded(plan), ElementsAre(1, 2, 3));
 }

@@ -12,20 +12,20 @@ constexpr double kInfinity = LinearModel::kUnbounded;
 
 /// The most value of things that weigh 3, 4, 5, 6 and are worth 4, 5, 6, 8 below a weight of 10.
 LinearModel knapsack() {
-  LinearModel milp_model;
+  LinearModel model;
   const std::vector<double> weights = {3, 4, 5, 6};
   const std::vector<double> worth = {4, 5, 6, 8};
   std::vector<LinearModel::Term> terms;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    terms.push_back({milp_model.add_binary(-worth[i]), weights[i]});
+    terms.push_back({model.add_binary(-worth[i]), weights[i]});
   }
-  milp_model.add_row(-kInfinity, 10, terms);
-  return milp_model;
+  model.add_row(-kInfinity, 10, terms);
+  return model;
 }
 
-/// Many things of almost equal worth per weight, which take long to prove.
+/// Many things of almost equal worth per weight, for which the gap takes long to close.
 LinearModel hard_knapsacks() {
-  LinearModel milp_model;
+  LinearModel model;
   std::vector<std::vector<LinearModel::Term>> rows(12);
   unsigned state = 1;
   for (int i = 0; i < 120; ++i) {
@@ -36,11 +36,11 @@ LinearModel hard_knapsacks() {
       weights.push_back(100 + (state >> 16U) % 900);
       sum += weights.back();
     }
-    const int column = milp_model.add_binary(-sum / 12 - 50);
+    const int column = model.add_binary(-sum / 12 - 50);
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row].push_back({column, weights[row]});
   }
-  for (const auto& terms : rows) milp_model.add_row(-kInfinity, 30000, terms);
-  return milp_model;
+  for (const auto& terms : rows) model.add_row(-kInfinity, 30000, terms);
+  return model;
 }
 
 TEST(HighsTest, FindsTheBestWholeNumbers) {
@@ -59,11 +59,11 @@ TEST(HighsTest, GivesTheRelaxationAsABound) {
   EXPECT_NEAR(solution.bound, -4 - 8 - 1.25, 1e-6);
 }
 
-TEST(HighsTest, TellsWhatHasNoSolution) {
-  LinearModel milp_model = knapsack();
-  milp_model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
+TEST(HighsTest, SaysWhatHasNoSolution) {
+  LinearModel model = knapsack();
+  model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
   for (const bool relaxed : {false, true}) {
-    const Solution solution = solve(milp_model, {.relaxed = relaxed});
+    const Solution solution = solve(model, {.relaxed = relaxed});
     EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
     EXPECT_TRUE(solution.columns.empty());
   }
@@ -92,16 +92,16 @@ TEST(HighsTest, BeginsWithAGivenSolution) {
 }
 
 TEST(HighsTest, AddsUpTermsOfOneColumn) {
-  LinearModel milp_model;
-  const int column = milp_model.add_column(0, 10, -1);
-  milp_model.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
-  EXPECT_NEAR(solve(milp_model, {}).objective, -2, 1e-6);
+  LinearModel model;
+  const int column = model.add_column(0, 10, -1);
+  model.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
+  EXPECT_NEAR(solve(model, {}).objective, -2, 1e-6);
 }
 
 TEST(HighsTest, ChangedBoundsHold) {
-  LinearModel milp_model = knapsack();
-  milp_model.set_bounds(3, 0, 0);
-  EXPECT_NEAR(solve(milp_model, {.gap = 0}).objective, -11, 1e-6);
+  LinearModel model = knapsack();
+  model.set_bounds(3, 0, 0);
+  EXPECT_NEAR(solve(model, {.gap = 0}).objective, -11, 1e-6);
 }
 
 TEST(HighsTest, SaysTheSameOnEveryThread) {
@@ -112,10 +112,10 @@ TEST(HighsTest, SaysTheSameOnEveryThread) {
   EXPECT_EQ(here.bound, there.bound);
 }
 
-TEST(HighsTest, RefusesAProgrammeThatIsNone) {
-  LinearModel milp_model;
-  milp_model.add_column(0, kInfinity, -1);
-  EXPECT_THROW((void)solve(milp_model, {}), Error);
+TEST(HighsTest, RefusesAnInvalidModel) {
+  LinearModel model;
+  model.add_column(0, kInfinity, -1);
+  EXPECT_THROW((void)solve(model, {}), Error);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ PlannerOptions within_without_windows(Bytes budget) {
   return options;
 }
 
-/// Four ranks that hold everything alike and gather at so many bytes a second.
+/// Four ranks on which everything is equal, with this many bytes per second for all-gathers.
 PlannerOptions among_four(const Profile& profile, Bytes budget, double speed) {
   PlannerOptions options = within_without_windows(budget);
   options.shard = {.ranks = 4, .bytes_per_second = speed};
@@ -45,7 +45,7 @@ Bytes share(Bytes bytes, double part) {
   return Bytes(static_cast<std::uint64_t>(static_cast<double>(bytes.count()) * part));
 }
 
-/// A profile in which nothing can be made again.
+/// A profile in which nothing can be recomputed.
 Profile without_recipes(int layers) {
   Profile profile = llama_profile(layers);
   for (ChunkProfile& chunk : profile.chunks) {
@@ -103,7 +103,7 @@ TEST(PlannerShard, UsesAFastGroupToSaveTime) {
   }
 }
 
-TEST(PlannerShard, LeavesASlowGroupAlone) {
+TEST(PlannerShard, DoesNotUseASlowGroup) {
   const Profile profile = llama_profile(4);
   const Bytes kept = simulate(profile, make_plan(profile, {})).peak;
   const Bytes budget = share(kept, 0.6);

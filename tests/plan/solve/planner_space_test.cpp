@@ -37,7 +37,7 @@ GraphBuilder chain(const std::vector<std::int64_t>& ns) {
   return graph;
 }
 
-TEST(PlannerSpace, MayDecideWhatCanBeMadeAgainAndMoved) {
+TEST(PlannerSpace, MayDecideWhatCanBeRecomputedAndMoved) {
   GraphBuilder graph = chain({1'000'000, 1'000'000});
   graph.chunk().operators[1].no_replay = "a reason";
   graph.chunk().buffers[1].recipe.usable = true;
@@ -71,7 +71,7 @@ TEST(PlannerSpace, NeverRecomputesWhatLeadsFromOneLayerToTheNext) {
   EXPECT_TRUE(space.buffers[1].offload);
 }
 
-TEST(PlannerSpace, HoldsOrReplaysUnsavedValuesAsWished) {
+TEST(PlannerSpace, KeepsOrReplaysUnsavedValuesAsRequested) {
   GraphBuilder graph;
   const int input = graph.outside(true);
   const int unsaved = graph.call({.reads = {input}, .makes = {kMebibyte}, .ns = 5});

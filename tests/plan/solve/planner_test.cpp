@@ -70,7 +70,7 @@ TEST(Planner, KeepsEverythingThatFits) {
   const PlannedStep step = plan_for_budget(profile, within(100_GiB));
   EXPECT_EQ(step.step_ns, step.base_ns);
   EXPECT_EQ(step.bound_ns, step.base_ns);
-  EXPECT_TRUE(step.proven);
+  EXPECT_TRUE(step.within_gap);
   for (const Decision& decision : step.plan.chunks[0].decisions) {
     EXPECT_EQ(decision.action.kind, ActionKind::kKeep);
   }
@@ -336,13 +336,13 @@ TEST(Planner, MarksBudgetsOfACurveThatHaveNoPlan) {
   EXPECT_EQ(curve[1].budget, 1_MiB);
 }
 
-TEST(Planner, TellsWhatItDoes) {
+TEST(Planner, ReportsItsProgress) {
   const Profile profile = testing::llama_profile(3);
   PlannerOptions options = within(2_GiB);
   std::vector<std::string> said;
   options.progress = [&said](const std::string& text) { said.push_back(text); };
   (void)plan_for_budget(profile, options);
-  EXPECT_THAT(said, ::testing::Contains("solving the programme"));
+  EXPECT_THAT(said, ::testing::Contains("solving the MILP model"));
 }
 
 TEST(Planner, RefusesWhatHasNoMeaning) {

@@ -18,7 +18,7 @@ namespace spillway::testing {
 /// Rules decide at random; without allowances and limits.
 [[nodiscard]] Plan random_plan(const Profile& profile, std::mt19937_64& random);
 
-/// One pass, several one after another, or several in flight.
+/// One pass, several one after another, or several passes in flight.
 [[nodiscard]] PassSchedule random_schedule(const Profile& profile, std::mt19937_64& random);
 
 }  // namespace spillway::testing

@@ -11,7 +11,8 @@
 
 namespace spillway::testing {
 
-inline constexpr const char* kRecompute = "[[rule]]\nscope = \"remade\"\naction = \"recompute\"\n";
+inline constexpr const char* kRecompute =
+    "[[rule]]\nscope = \"recomputed\"\naction = \"recompute\"\n";
 
 inline std::vector<int> calls(const Plan& plan) {
   std::vector<int> numbers;

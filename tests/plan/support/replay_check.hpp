@@ -1,4 +1,4 @@
-/// Whether a plan can be carried out: every replay finds what it reads, in time.
+/// Whether a plan can be executed: every replay finds its inputs in time.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace spillway::testing {
 
-/// Carries out one chunk's backward pass on paper.
+/// Simulates one chunk's backward pass.
 class ReplayCheck {
  public:
   ReplayCheck(const ChunkProfile& chunk, const ChunkPlan& plan) : chunk_(chunk), plan_(plan) {
@@ -47,7 +47,7 @@ class ReplayCheck {
   void check_nothing_is_too_much(const std::set<int>& needed) const {
     std::set<int> used = replayed_;
     for (const auto& [value, id] : anchors_) {
-      EXPECT_TRUE(needed.contains(id)) << "nobody needs the anchor of value " << value;
+      EXPECT_TRUE(needed.contains(id)) << "nothing needs the anchor of value " << value;
       used.insert(chunk_.values[static_cast<std::size_t>(value)].call);
     }
     EXPECT_EQ(used, recorded_);
@@ -76,7 +76,7 @@ class ReplayCheck {
     }
   }
 
-  /// Whether a value is held; then it must have been asked for before.
+  /// Whether a value is an anchor; then it must have been needed before.
   [[nodiscard]] bool is_there(int value, const std::set<int>& needed) const {
     const ValueProfile& read = chunk_.values[static_cast<std::size_t>(value)];
     if (read.buffer >= 0) {

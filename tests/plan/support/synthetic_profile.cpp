@@ -104,7 +104,7 @@ Names names_of(Naming naming) {
   return {};
 }
 
-/// A tensor on its way through the forward pass.
+/// A tensor of the forward pass.
 struct Value {
   int id = -1;  // In the graph.
   Producer producer;
@@ -119,7 +119,7 @@ struct Value {
 };
 using ValueRef = std::shared_ptr<Value>;
 
-/// Runs a forward pass on paper.
+/// Simulates a forward pass.
 class Recorder {
  public:
   Recorder(ChunkProfile& chunk, bool casting_norms)
@@ -149,7 +149,7 @@ class Recorder {
     return value;
   }
 
-  /// What stays: a weight, the batch.
+  /// Persistent values: a weight, the batch.
   [[nodiscard]] ValueRef persistent(std::vector<std::int64_t> sizes) {
     ValueRef value = add_value({-1, {}, std::move(sizes), kElement});
     chunk_.values.back().persistent = true;
@@ -192,9 +192,9 @@ class Recorder {
     std::reverse(order_.begin(), order_.end());
     for (const int id : order_) {
       BufferProfile& buffer = chunk_.buffers[static_cast<std::size_t>(id)];
-      const int place = static_cast<int>(chunk_.unpack_order.size());
-      if (buffer.first_unpack < 0) buffer.first_unpack = place;
-      buffer.last_unpack = place;
+      const int unpack = static_cast<int>(chunk_.unpack_order.size());
+      if (buffer.first_unpack < 0) buffer.first_unpack = unpack;
+      buffer.last_unpack = unpack;
       chunk_.unpack_order.push_back(id);
     }
     for (const OperatorProfile& call : chunk_.operators) chunk_.forward_ns += call.device_ns;

@@ -16,7 +16,7 @@ std::int64_t signed_bytes(Bytes bytes) { return static_cast<std::int64_t>(bytes.
 /// What backward does for one call.
 struct Node {
   int call = -1;
-  int first = 0;  // Its places in the order of unpacks.
+  int first = 0;  // Its indices in the order of unpacks.
   int last = -1;
   std::int64_t ns = 0;
   std::int64_t gradients = 0;         // Bytes while it runs,
@@ -121,16 +121,16 @@ class Timeline {
 
   /// Runs of unpacks that one call's backward asks for.
   void find_nodes() {
-    const auto places = static_cast<int>(chunk_.unpack_order.size());
+    const auto unpacks = static_cast<int>(chunk_.unpack_order.size());
     const auto sites = static_cast<int>(chunk_.sites.size());
     std::vector<int> call_of_buffer(chunk_.buffers.size(), -1);
     for (int site = 0; site < sites; ++site) {
       call_of_buffer[to_index(chunk_.sites[to_index(site)].buffer)] = call_of_site_[to_index(site)];
     }
-    for (int at = 0; at < places; ++at) {
+    for (int at = 0; at < unpacks; ++at) {
       const int buffer = chunk_.unpack_order[to_index(at)];
       const int mirrored = sites - 1 - at;
-      const bool by_site = places == sites && chunk_.sites[to_index(mirrored)].buffer == buffer;
+      const bool by_site = unpacks == sites && chunk_.sites[to_index(mirrored)].buffer == buffer;
       const int call =
           by_site ? call_of_site_[to_index(mirrored)] : call_of_buffer[to_index(buffer)];
       if (nodes_.empty() || nodes_.back().call != call) nodes_.push_back({call, at, at});

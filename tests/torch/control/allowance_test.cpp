@@ -1,4 +1,4 @@
-// Plans with allowances, carried out.
+// Sessions that execute plans with allowances.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 
-/// What a step of tiny models saves, all of it to be offloaded.
+/// The plan and the profile of a step that offloads everything it saves.
 struct Recorded {
   Plan plan;
   Profile profile;
@@ -50,14 +50,14 @@ SessionOptions carrying_out(Plan plan) {
   return options;
 }
 
-TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
-  const Recorded recorded = record(baseline_step);
+TEST(Allowances, BoundBytesOnTheDeviceAndKeepTheBits) {
+  const Recorded recorded = record(single_step);
   Bytes before;
   for (const Bytes allowed : {0_B, 64_KiB, 256_KiB, 512_KiB}) {
     Session session(carrying_out(with_allowances(recorded, allowed, allowed)));
-    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+    EXPECT_EQ(difference({}, session, 4, single_step), 0);
     const SessionReport report = session.report();
-    // A buffer is there before anything can make room for it, and backward may want two at once.
+    // A buffer exists before room is made for it, and backward may read two at once.
     EXPECT_LE(report.saved_peak_with, allowed + recorded.largest + recorded.largest) << report;
     EXPECT_GT(report.saved_peak_with, before) << report;
     EXPECT_TRUE(report.fallbacks.empty()) << report;
@@ -66,48 +66,48 @@ TEST(Allowances, BoundWhatIsOnTheDeviceAndLeaveTheBitsAlone) {
   }
 }
 
-TEST(Allowances, AsLargeAsEverythingMoveNothing) {
-  const Recorded recorded = record(baseline_step);
+TEST(Allowances, AsLargeAsEverythingOffloadNothing) {
+  const Recorded recorded = record(single_step);
   Session session(carrying_out(with_allowances(recorded, 1_GiB, 1_GiB)));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.bytes_out, 0_B) << report;
   EXPECT_EQ(report.bytes_back, 0_B) << report;
-  EXPECT_EQ(report.stayed.bytes, report.saved_peak_without) << report;
+  EXPECT_EQ(report.offloads_skipped.bytes, report.saved_peak_without) << report;
 }
 
-TEST(Allowances, GoWithLimitsOnWhatLingers) {
-  const Recorded recorded = record(baseline_step);
+TEST(Allowances, WorkWithALimitOnPendingReleases) {
+  const Recorded recorded = record(single_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
   plan.max_pending_release = 0_B;
   plan.max_prefetch = 0_B;
   Session session(carrying_out(plan));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.bytes_out, report.saved_peak_without) << report;
   EXPECT_LE(report.saved_peak_with, recorded.largest + recorded.largest) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
 }
 
-TEST(Allowances, OfEachPlaceApplyThere) {
-  const Recorded recorded = record(baseline_step);
+TEST(Allowances, ApplyAtTheirSites) {
+  const Recorded recorded = record(single_step);
   Plan plan = with_allowances(recorded, 1_GiB, 1_GiB);
-  // Everything that was saved before the last site leaves there at once.
+  // Everything that was saved before the last site is released there at once.
   plan.chunks[0].forward_allowance.back() = 0_B;
   Session all(carrying_out(plan));
-  EXPECT_EQ(difference({}, all, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, all, 3, single_step), 0);
   EXPECT_EQ(all.report().bytes_out, all.report().saved_peak_without) << all.report();
   EXPECT_EQ(all.report().saved_peak_with, all.report().saved_peak_without) << all.report();
-  // Nothing may come back ahead before the last unpack but one.
+  // Nothing may be prefetched before the second-to-last unpack.
   plan.chunks[0].backward_allowance.assign(plan.chunks[0].backward_allowance.size(), 0_B);
   Session late(carrying_out(plan));
-  EXPECT_EQ(difference({}, late, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, late, 3, single_step), 0);
   EXPECT_GT(late.report().late_reloads, all.report().late_reloads + 5) << late.report();
 }
 
 TEST(Allowances, HoldForSeveralPassesTogether) {
   const auto offload_window = [](TinyModel& model, Step* step, int i) {
-    return testing::in_flight_step(model, step, i, 3);
+    return testing::gpipe_step(model, step, i, 3);
   };
   const auto accumulated = [](TinyModel& model, Step*, int i) {
     return testing::accumulated_step(model, i, 3);
@@ -126,9 +126,9 @@ TEST(Allowances, HoldForSeveralPassesTogether) {
   }
 }
 
-TEST(Allowances, GoWithRecomputation) {
+TEST(Allowances, WorkWithRecomputation) {
   Session recording(testing::recompute_everything());
-  EXPECT_EQ(difference({}, recording, 1, baseline_step), 0);
+  EXPECT_EQ(difference({}, recording, 1, single_step), 0);
   Plan plan = *recording.plan();
   ChunkPlan& chunk = plan.chunks[0];
   for (Decision& decision : chunk.decisions) {
@@ -140,20 +140,20 @@ TEST(Allowances, GoWithRecomputation) {
   chunk.forward_allowance.assign(chunk.sites.kind.size(), 64_KiB);
   chunk.backward_allowance.assign(recording.profile()->chunks[0].unpack_order.size(), 96_KiB);
   Session session(carrying_out(plan));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
   EXPECT_GT(session.report().repeated_calls, 0U);
   EXPECT_GT(session.report().bytes_back, 0_B);
 }
 
-TEST(Allowances, OutlastAGraphThatIsUsedTwice) {
+TEST(Allowances, WorkForAGraphThatIsUsedTwice) {
   const auto twice = [](TinyModel& model, Step*, int i) {
     at::Tensor loss = model.loss(model.tokens(2, 32, i));
     loss.backward({}, /*retain_graph=*/true);
     loss.backward();
     return loss;
   };
-  const Recorded recorded = record(baseline_step);
+  const Recorded recorded = record(single_step);
   Session session(carrying_out(with_allowances(recorded, 64_KiB, 96_KiB)));
   EXPECT_EQ(difference({}, session, 3, twice), 0);
 }

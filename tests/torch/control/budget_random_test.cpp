@@ -1,5 +1,5 @@
-// Random models under random budgets: what a step has allocated stays within the budget, and the
-// bits are those of a run without Spillway.
+// Random models under random budgets: a step's allocations stay within the budget, and the bits are
+// those of a run without Spillway.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -105,7 +105,7 @@ class RandomModel {
 
 std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
 
-/// Trains, and tells losses and gradients, and each step's peak above its beginning.
+/// Trains; returns losses, gradients, and each step's peak beyond what was allocated at its begin.
 struct Trained {
   std::vector<at::Tensor> values;
   std::vector<std::int64_t> peaks;
@@ -157,37 +157,38 @@ SessionOptions options_of(int seed, std::int64_t budget) {
   return options;
 }
 
-/// What came of all models.
+/// Results of all models.
 struct Totals {
   int models = 0;
   int infeasible = 0;
   int recomputed = 0;
   int offloaded = 0;
-  double most = 0;  ///< The most that was used of a budget,
+  double most = 0;  ///< The largest share of a budget that was used.
+  /// The same of verification steps.
   double verification_limit = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Totals& totals) {
   return out << totals.models << " models: " << totals.infeasible << " budgets too small, "
              << totals.recomputed << " recompute, " << totals.offloaded
-             << " offload; the most that was used of a budget " << totals.most
-             << ", in steps that prove " << totals.verification_limit << "\n";
+             << " offload; largest share of a budget used " << totals.most
+             << ", in verification steps " << totals.verification_limit << "\n";
 }
 
-/// Trains under `budget` and holds every step but the first, which records, to it.
+/// Trains under `budget` and checks every step but the first, which records, against it.
 void train_within(std::int64_t budget, int seed, const Passes& passes, const Trained& without,
                   Totals& totals) {
   Session session(options_of(seed, budget));
-  // By step: what it has twice, because it proves the plan that was made before it.
+  // By step: what it has twice because it verifies a new plan.
   std::vector<std::int64_t> twice(1, 0);
   std::uint64_t plans = 0;
   const auto number = static_cast<std::uint64_t>(seed);
   const Trained with = train(number, passes, &session, [&](int) {
     const SessionReport report = session.report();
-    const bool proves = report.budget->plans != plans && report.actions.contains("recompute");
-    // One byte an element more while it compares.
+    const bool verifies = report.budget->plans != plans && report.actions.contains("recompute");
+    // The comparison takes one more byte per element.
     const std::int64_t recomputed = recomputed_bytes(report);
-    twice.push_back(proves ? recomputed * passes.count + recomputed / 4 : 0);
+    twice.push_back(verifies ? recomputed * passes.count + recomputed / 4 : 0);
     plans = report.budget->plans;
   });
   const SessionReport report = session.report();
@@ -198,9 +199,10 @@ void train_within(std::int64_t budget, int seed, const Passes& passes, const Tra
     most = std::max(most, static_cast<double>(with.peaks[i]) / static_cast<double>(budget));
   }
   for (const auto& [reason, times] : report.fallbacks) {
-    // While everything was to leave; and where other times, of a machine that is busy, leave the
-    // planner no plan in the time it has: the one before goes on.
-    EXPECT_TRUE(reason == "the host tier is full" || reason == "the plan could not be made anew")
+    // In unplanned steps, which offload everything; and where times measured on a busy machine leave
+    // the planner without a plan at its time limit.
+    EXPECT_TRUE(reason == "the host tier is full" ||
+                reason == "replanning failed: the current plan stays")
         << reason << ": " << times;
   }
   EXPECT_TRUE(report.demoted.empty()) << report;

@@ -1,4 +1,4 @@
-// Sessions with a budget: record, plan, prove, time, and tell.
+// Sessions with a budget: record, plan, verify, time, and report.
 #include "spillway/plan/budget.hpp"
 
 #include <chrono>
@@ -18,10 +18,10 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
+using testing::single_step;
 using testing::TinyModel;
 
 SessionOptions with_budget(Budget budget) {
@@ -42,7 +42,7 @@ TEST(Budget, IsBytesOrAShareOrWhatIsFree) {
   }
 }
 
-TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
+TEST(LinkSpeed, IsLoweredWhereAStepWaitsLongerThanPredicted) {
   double alone = 50e9;
   double with_other = 40e9;
   // 5 GB take 100 ms; 2 ms more are 2 %.
@@ -56,14 +56,14 @@ TEST(LinkSpeed, IsLowerWhereAStepWaitsLongerThanItExplains) {
   EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02 * 0.95);
 }
 
-TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
+TEST(BudgetedSession, PlansVerifiesTimesAndStaysWithinTheBudget) {
   Session session(with_budget(Budget::share(0.8)));
-  EXPECT_EQ(difference({}, session, 16, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 16, single_step), 0);
   const SessionReport report = session.report();
   ASSERT_TRUE(report.budget);
   EXPECT_GE(report.budget->plans, 1U);
-  EXPECT_LE(report.budget->plans, 4U);  // Thrice more at most, with the times of timed steps.
-  EXPECT_EQ(report.budget->waiting, 0U);
+  EXPECT_LE(report.budget->plans, 4U);  // At most three more, with the times of timed steps.
+  EXPECT_EQ(report.budget->unplanned_steps, 0U);
   EXPECT_GT(report.budget->budget, 0_B);
   EXPECT_LE(report.budget->predicted_peak, report.budget->budget);
   EXPECT_GT(report.budget->measured_peak, 0_B);
@@ -84,7 +84,7 @@ TEST(BudgetedSession, PlansProvesTimesAndStaysWithinTheBudget) {
                                           std::to_string(report.budget->predicted_peak.count())));
 }
 
-TEST(BudgetedSession, ProvesWithinTheBudgetWhereBuffersCanLeave) {
+TEST(BudgetedSession, VerifiesWithinTheBudgetWhereBuffersCanBeOffloaded) {
   for (const double share : {0.5, 0.8}) {
     SCOPED_TRACE(share);
     SessionOptions options = with_budget(Budget::share(share));
@@ -112,7 +112,7 @@ TEST(BudgetedSession, RecomputesWhereThereIsTooLittleHostMemoryToMeasureIt) {
   SessionOptions options = with_budget(Budget::share(0.8));
   options.host = 6_KiB;
   Session session(std::move(options));
-  EXPECT_EQ(difference({.layers = 8}, session, 8, baseline_step), 0);
+  EXPECT_EQ(difference({.layers = 8}, session, 8, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(session.profile()->link.out, 0);
   EXPECT_EQ(report.budget->problem, "") << report;
@@ -131,8 +131,8 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
     model.loss(model.tokens(2, 32, i)).backward();
     profiles.push_back(session.profile());
   }
-  // The first step records; the next, or the one after its proof, is timed, and four of each plan
-  // that follows, of which there are two at most.
+  // The first step records; the next one that does not verify is timed, and four of each later plan,
+  // of which there are at most two.
   EXPECT_NE(profiles[1], profiles[4]);
   EXPECT_EQ(profiles[18], profiles[19]);
   EXPECT_EQ(structure_digest(*profiles[1]), structure_digest(*profiles[19]));
@@ -148,7 +148,7 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
   EXPECT_GT(after.backward_ns, 0);
 }
 
-TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
+TEST(BudgetedSession, ThrowsOnceIfNoPlanFitsAndContinues) {
   for (const bool background : {false, true}) {
     SessionOptions options = with_budget(Budget(1_KiB));
     options.plan_in_background = background;
@@ -173,14 +173,14 @@ TEST(BudgetedSession, TellsOnceThatNoPlanFitsAndGoesOn) {
     EXPECT_THAT(report.budget->problem, HasSubstr("no plan fits"));
     EXPECT_THAT(report.to_text(), HasSubstr("no plan "));
     EXPECT_EQ(report.budget->plans, 0U);
-    EXPECT_GT(report.budget->waiting, 0U);
-    EXPECT_GT(report.bytes_out, 100_KiB);  // Everything goes on to be offloaded.
+    EXPECT_GT(report.budget->unplanned_steps, 0U);
+    EXPECT_GT(report.bytes_out, 100_KiB);  // Everything is still offloaded.
     EXPECT_GT(report.actions.at("offload").buffers, 10U);
   }
 }
 
-/// A table as libraries and models keep it: made in the first step, there in all that follow.
-TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
+/// A table as libraries and models keep it: allocated in the first step and kept.
+TEST(BudgetedSession, RecordsAgainIfTheFirstStepMadePersistentAllocations) {
   for (const bool background : {false, true}) {
     SessionOptions options = with_budget(Budget(12_MiB));
     options.plan_in_background = background;
@@ -204,21 +204,21 @@ TEST(BudgetedSession, RecordsAgainWhereTheFirstStepMadeWhatLasts) {
   }
 }
 
-TEST(BudgetedSession, GoesOnSafelyWhileThePlanIsMade) {
+TEST(BudgetedSession, ContinuesWithinTheBudgetWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
   Session session(std::move(options));
-  // However long the planner takes: steps before are as safe as those after.
+  // However long the planner takes: unplanned steps stay within the budget, too.
   const auto patient = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr && i > 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return baseline_step(model, step, i);
+    return single_step(model, step, i);
   };
   EXPECT_EQ(difference({}, session, 12, patient), 0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(BudgetedSession, MayEndWhileThePlanIsMade) {
+TEST(BudgetedSession, MayEndWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
   Session session(std::move(options));
@@ -233,7 +233,7 @@ TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
     Session session(with_budget(Budget::share(0.9)));
     EXPECT_EQ(difference({}, session, 6,
                          [&](TinyModel& model, Step* step, int i) {
-                           return offload_window ? testing::in_flight_step(model, step, i, 3)
+                           return offload_window ? testing::gpipe_step(model, step, i, 3)
                                                  : testing::accumulated_step(model, i, 3);
                          }),
               0);
@@ -242,7 +242,7 @@ TEST(BudgetedSession, PlansForSeveralPassesInFlight) {
   }
 }
 
-TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
+TEST(BudgetedSession, PlansWithALargerReserveAfterOverBudgetSteps) {
   Session session(with_budget(Budget::share(0.8)));
   TinyModel model({});
   session.register_model(model);
@@ -250,20 +250,20 @@ TEST(BudgetedSession, PlansWithLessWhereStepsHaveMoreThanTheBudget) {
     for (int i = 0; i < count; ++i) {
       const auto step = session.step();
       const at::Tensor held =
-          at::zeros({beside});  // No saved buffer: nothing can be done about it.
+          at::zeros({beside});  // Not a saved buffer, so it cannot be offloaded.
       model.loss(model.tokens(2, 32, i)).backward();
     }
     return session.report();
   };
   const SessionReport before = steps(1, 12);
   const SessionReport larger = steps(16384, 8);
-  EXPECT_GT(larger.budget->above, before.budget->above) << larger;
+  EXPECT_GT(larger.budget->over_budget_steps, before.budget->over_budget_steps) << larger;
   EXPECT_GT(larger.budget->plans, before.budget->plans) << larger;
   EXPECT_EQ(larger.budget->budget, before.budget->budget);
   EXPECT_LE(larger.budget->plans, before.budget->plans + 3 + 3) << larger;
 }
 
-TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
+TEST(BudgetedSession, HoldsForSequencesLongerThanProfiled) {
   Session session(with_budget(Budget::share(0.8)));
   const auto lengths = [](TinyModel& model, Step*, int i) {
     at::Tensor loss = model.loss(model.tokens(2, i < 12 ? 32 : 40, i));
@@ -272,22 +272,23 @@ TEST(BudgetedSession, HoldsWhereSequencesAreLongerThanRecorded) {
   };
   EXPECT_EQ(difference({}, session, 20, lengths), 0);
   const SessionReport report = session.report();
-  EXPECT_EQ(report.budget->above, 0U) << report;
+  EXPECT_EQ(report.budget->over_budget_steps, 0U) << report;
   EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
   EXPECT_EQ(report.recorded_steps, 1U);
   EXPECT_GT(
-      report.fallbacks.at("more was saved than was recorded: a buffer that was to be kept left"),
+      report.fallbacks.at(
+          "activation larger than profiled: a buffer planned to stay on the device was offloaded"),
       0U);
 }
 
-TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {
+TEST(BudgetedSession, LetsRulesFixWhatTheyMatch) {
   SessionOptions options = testing::with_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\naction = \"offload\"\n"
       "[[rule]]\nscope = \"layers.0.attention*\"\naction = \"keep\"\n");
   options.budget = Budget::share(0.9);
   options.plan_in_background = false;
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 5, single_step), 0);
   ASSERT_EQ(session.report().budget->plans > 0, true) << session.report();
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     if (decision.fixed != FixedReason::kNone) continue;
@@ -300,15 +301,14 @@ TEST(BudgetedSession, LetsRulesPinWhatTheyMatch) {
   }
 }
 
-/// A step with three times the tokens: everything is as large as three times, and the model the
-/// same.
+/// A step with three times the tokens: every activation is three times as large.
 at::Tensor step_of(TinyModel& model, int batch, int i) {
   at::Tensor loss = model.loss(model.tokens(batch, 32, i));
   loss.backward();
   return loss;
 }
 
-TEST(BudgetedSession, SaysThatStepsLeftThePredictionAndPlansAnewOnce) {
+TEST(BudgetedSession, ReportsDriftAndReplansOnce) {
   for (const bool replan : {false, true}) {
     SessionOptions options = with_budget(Budget(4_MiB));
     options.small = 256_B;

@@ -1,5 +1,5 @@
-// A plan that one session saved and another one loads: carried out from the first step on, or seen
-// not to fit.
+// A plan that one session saved and another one loads: executed from the first step on, or detected
+// as not fitting.
 #include <filesystem>
 #include <optional>
 
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using testing::TinyModel;
 using testing::TinyOptions;
 
-constexpr const char* kDiverged = "the pass saved something else than what was recorded";
+constexpr const char* kDiverged = "the pass saved other tensors than profiled";
 constexpr const char* kOtherStructure =
     "the plan given was made for another structure than the one recorded";
 
@@ -86,7 +86,7 @@ class PlanFile : public ::testing::Test {
   Plan saved_;
 };
 
-TEST_F(PlanFile, IsCarriedOutFromTheFirstStepOn) {
+TEST_F(PlanFile, IsExecutedFromTheFirstStepOn) {
   Session session(with_plan());
   EXPECT_FALSE(session.next_step_records());
   EXPECT_EQ(difference({}, session, 1), 0);
@@ -108,14 +108,14 @@ TEST_F(PlanFile, FitsOtherSizesOfTheSameModel) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST_F(PlanFile, IsReloadedInTheOrderItSays) {
+TEST_F(PlanFile, SetsTheOrderOfReloads) {
   Session session(with_plan());
   (void)train({}, &session, 2);
-  // Only the first buffer that backward wants cannot be asked for ahead.
+  // Only the first buffer that backward reads cannot be prefetched.
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
-TEST_F(PlanFile, OfAnotherModelFallsBackAndTheRulesDecideAfterOneRecord) {
+TEST_F(PlanFile, OfAnotherModelFallsBackAndRulesApplyAfterARecordingStep) {
   TinyOptions other;
   other.dropout = 0;  // Saves no masks.
   other.layers = 2;
@@ -134,7 +134,7 @@ TEST_F(PlanFile, OfAnotherModelFallsBackAndTheRulesDecideAfterOneRecord) {
   EXPECT_GT(report.bytes_out, 0_B);
 }
 
-TEST_F(PlanFile, OfAnotherModelLeavesEverythingWhereItIsWithoutRules) {
+TEST_F(PlanFile, OfAnotherModelKeepsEverythingWithoutRules) {
   TinyOptions other;
   other.dropout = 0;
   Session session(with_plan());
@@ -143,7 +143,7 @@ TEST_F(PlanFile, OfAnotherModelLeavesEverythingWhereItIsWithoutRules) {
   EXPECT_EQ(session.report().bytes_out, 0_B) << session.report();
 }
 
-TEST_F(PlanFile, OfAModelThatSavesMoreIsSeenNotToFit) {
+TEST_F(PlanFile, OfAModelThatSavesMoreIsDetectedAsWrong) {
   const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   const auto step_of = [&](Session& session, int layers) {
     const auto step = session.step();
@@ -157,7 +157,7 @@ TEST_F(PlanFile, OfAModelThatSavesMoreIsSeenNotToFit) {
   for (int i = 0; i < 2; ++i) step_of(first, 3);
   options.plan = *first.plan();
   Session second(std::move(options));
-  step_of(second, 2);  // All it saves is as planned; the rest never comes.
+  step_of(second, 2);  // It saves a part of what is planned.
   EXPECT_TRUE(second.next_step_records());
   EXPECT_EQ(second.report().fallbacks.at(kDiverged), 1U);
   step_of(second, 2);
@@ -165,7 +165,7 @@ TEST_F(PlanFile, OfAModelThatSavesMoreIsSeenNotToFit) {
   EXPECT_EQ(second.report().recorded_steps, 1U);
 }
 
-TEST_F(PlanFile, IsTakenBeforeAndAfterTheFirstStep) {
+TEST_F(PlanFile, IsAcceptedBeforeAndAfterTheFirstStep) {
   for (const int before : {0, 2}) {
     Session session(small_session());
     (void)train({}, &session, before);
@@ -177,7 +177,7 @@ TEST_F(PlanFile, IsTakenBeforeAndAfterTheFirstStep) {
   }
 }
 
-TEST_F(PlanFile, OfAnotherModelIsRefusedOnceAStepWasRecorded) {
+TEST_F(PlanFile, OfAnotherModelIsAnErrorAfterARecordingStep) {
   TinyOptions other;
   other.layers = 2;
   Session session(small_session());
@@ -186,7 +186,7 @@ TEST_F(PlanFile, OfAnotherModelIsRefusedOnceAStepWasRecorded) {
               HasSubstr("made for another structure than the one recorded"));
 }
 
-TEST_F(PlanFile, WithATypeThatNobodyHasFallsBack) {
+TEST_F(PlanFile, WithAnUnknownTypeFallsBack) {
   SessionOptions options = with_plan();
   for (SiteKind& kind : options.plan->chunks[0].sites.kinds) kind.dtype = "Flot";
   Session session(std::move(options));

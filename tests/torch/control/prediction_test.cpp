@@ -1,4 +1,4 @@
-// What the simulator says a step has allocated, beside what it has: to the byte.
+// The simulator's prediction of a step's allocations compared with the measured ones, to the byte.
 #include <functional>
 #include <random>
 
@@ -28,7 +28,7 @@ class Training {
     at::set_num_threads(1);
   }
 
-  /// The peak of a step above what was allocated before it.
+  /// The peak of a step beyond what was allocated before it.
   [[nodiscard]] std::int64_t step(Session& session) const {
     for (const at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
     at::manual_seed(3);
@@ -66,13 +66,13 @@ std::string random_rules(std::mt19937_64& random) {
   return rules + "[[rule]]\n" + action(3);
 }
 
-/// How far from what was predicted there may be.
+/// How far a measurement may be from the prediction.
 struct Slack {
   std::int64_t more = 0;  ///< Bytes.
   double share = 0;       ///< Of the peak, either way.
 };
 
-/// Carries out random plans with windows and with allowances for several budgets, and compares.
+/// Executes random plans with windows and with allowances for several budgets, and compares.
 class Comparison {
  public:
   explicit Comparison(const Training& training, PassSchedule schedule = {}) : training_(training) {
@@ -83,7 +83,7 @@ class Comparison {
     const SessionOptions defaults = offload_everything();
     options_.schedule = std::move(schedule);
     options_.windows.offload_window = defaults.offload_window;
-    options_.windows.prefetch_window = defaults.ahead;
+    options_.windows.prefetch_window = defaults.prefetch_window;
   }
 
   void run(int plans, Slack slack = {}) {
@@ -102,7 +102,7 @@ class Comparison {
         Plan sooner = limited;
         sooner.max_pending_release = Bytes(random() % 64'000);
         sooner.max_prefetch = Bytes(random() % 64'000);
-        compare(sooner, rules + " with little that lingers", slack);
+        compare(sooner, rules + " with a small limit on pending releases", slack);
       }
     }
     EXPECT_GT(moved_, 0);
@@ -125,7 +125,7 @@ class Comparison {
     Session session(std::move(options));
     training_.register_with(session);
     std::int64_t measured = 0;
-    // The first step proves what is recomputed, the second does not know yet what will stay.
+    // The first step verifies, the second does not know yet which offloads will be skipped.
     for (int i = 0; i < 3; ++i) measured = training_.step(session);
     const Simulation simulation = predicted(plan);
     const SessionReport report = session.report();
@@ -162,9 +162,9 @@ TEST(Prediction, IsThePeakOfALlamaToTheByte) {
   Comparison(training).run(15);
 }
 
-/// Before a random operator a session takes down the state of the generator. On the CPU that is a
+/// A session records the state of the generator before a random operator. On the CPU that is a
 /// tensor.
-TEST(Prediction, MissesOnlyTheStateOfTheGeneratorWithDropout) {
+TEST(Prediction, MissesOnlyTheGeneratorStateWithDropout) {
   TinyModel model({.hidden = 32, .dropout = 0.1});
   const at::Tensor tokens = model.tokens(2, 64, 1);
   const Training training(model, [&](Step&) { model.loss(tokens).backward(); });
@@ -173,8 +173,8 @@ TEST(Prediction, MissesOnlyTheStateOfTheGeneratorWithDropout) {
   Comparison(training).run(15, {.more = state});
 }
 
-/// Nobody recorded what a second pass adds to gradients that are there: that is put together from
-/// the first.
+/// What a second pass adds to existing gradients was not profiled: it is derived from the first
+/// pass.
 TEST(Prediction, IsNearThePeakOfSeveralPasses) {
   TinyModel model({.hidden = 32, .dropout = 0});
   PassSchedule in_turn;
@@ -187,8 +187,8 @@ TEST(Prediction, IsNearThePeakOfSeveralPasses) {
   for (int i = 0; i < 3; ++i) offload_window.push_back({0, i, true});
   const Training accumulating(model, [&](Step&) { (void)testing::accumulated_step(model, 1, 3); });
   Comparison(accumulating, in_turn).run(8, {.share = 0.04});
-  const Training overlapping(
-      model, [&](Step& step) { (void)testing::in_flight_step(model, &step, 1, 3); });
+  const Training overlapping(model,
+                             [&](Step& step) { (void)testing::gpipe_step(model, &step, 1, 3); });
   Comparison(overlapping, offload_window).run(8, {.share = 0.04});
 }
 

@@ -1,4 +1,4 @@
-// Every file of examples/rules, carried out: the same bits, whatever it recomputes and moves.
+// Every file of examples/rules in a session: the same bits, whatever it recomputes and moves.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -22,7 +22,7 @@ constexpr int kSteps = 4;
 constexpr int kMicroBatches = 2;
 constexpr std::int64_t kTokens = 32;
 
-/// What a file's rules come to on a model. None of them decides nothing.
+/// How many buffers a file's rules decide on a model, by action; every file decides something.
 struct Expected {
   bool recomputes = false;
   bool offloads = false;
@@ -83,7 +83,7 @@ SessionOptions options_of(const std::string& file) {
   return options;
 }
 
-/// A model, and the loss of a batch that is another one in each step and micro-batch.
+/// A model, and the loss of a batch that differs in each step and micro-batch.
 class Subject {
  public:
   virtual ~Subject() = default;

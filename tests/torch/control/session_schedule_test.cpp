@@ -1,4 +1,4 @@
-// Sessions that are told the order of a pipeline rank's passes.
+// Sessions that know the order of a pipeline rank's passes.
 #include <functional>
 #include <string>
 
@@ -76,22 +76,24 @@ SessionOptions with_budget(Budget budget) {
 
 using ActionsOf = std::function<std::vector<PipelineAction>(const PipelineStage&, int)>;
 
-std::vector<PipelineAction> as_told(const PipelineStage& stage, int /*step*/) {
+std::vector<PipelineAction> as_announced(const PipelineStage& stage, int /*step*/) {
   return stage.actions();
 }
 
-/// Losses and gradients of `steps` steps. `told` is what the session hears, `done` what is done.
+/// Losses and gradients of `steps` steps. The session gets the schedule `announced`; `done` is the one
+/// that runs.
 std::vector<at::Tensor> train(const StageOptions& options, Session* session, int steps,
-                              const ActionsOf& told = as_told, const ActionsOf& done = {}) {
+                              const ActionsOf& announced = as_announced,
+                              const ActionsOf& done = {}) {
   PipelineStage stage(options);
   if (session != nullptr) session->register_model(stage);
   std::vector<at::Tensor> values;
   for (int i = 0; i < steps; ++i) {
     stage.zero_gradients();
-    const std::vector<PipelineAction> actions = done ? done(stage, i) : told(stage, i);
+    const std::vector<PipelineAction> actions = done ? done(stage, i) : announced(stage, i);
     std::vector<at::Tensor> found;
     if (session != nullptr) {
-      Step step = session->step(passes_of(told(stage, i)));
+      Step step = session->step(passes_of(announced(stage, i)));
       found = stage.run(&step, actions, i);
     } else {
       found = stage.run(nullptr, actions, i);
@@ -103,11 +105,11 @@ std::vector<at::Tensor> train(const StageOptions& options, Session* session, int
 }
 
 int difference_of(const StageOptions& options, Session& session, int steps,
-                  const ActionsOf& told = as_told, const ActionsOf& done = {}) {
+                  const ActionsOf& announced = as_announced, const ActionsOf& done = {}) {
   const testing::Deterministic deterministic;
-  const std::vector<at::Tensor> without = train(options, nullptr, steps, told, done);
+  const std::vector<at::Tensor> without = train(options, nullptr, steps, announced, done);
   EXPECT_FALSE(without.empty());
-  return count_different(without, train(options, &session, steps, told, done));
+  return count_different(without, train(options, &session, steps, announced, done));
 }
 
 class ScheduledSession : public ::testing::TestWithParam<Case> {};
@@ -125,9 +127,9 @@ TEST_P(ScheduledSession, GivesTheSameBits) {
   }
 }
 
-/// What the simulator says of plans, beside what steps have: to the byte. Gradients made by the
-/// first pass of a chunk are there in later ones.
-TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
+/// Predicted peaks of plans compared with measured ones, to the byte. Gradients allocated by the
+/// first pass of a chunk exist in later ones.
+TEST_P(ScheduledSession, HasThePredictedPeak) {
   PipelineStage stage(stage_of(GetParam(), /*dropout=*/0));
   const std::vector<PipelineAction> actions = stage.actions();
   const auto peak_of_step = [&](Session& session) {
@@ -147,7 +149,7 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
   SimulateOptions options;
   options.schedule = passes_of(actions);
   options.windows.offload_window = offload_everything().offload_window;
-  options.windows.prefetch_window = offload_everything().ahead;
+  options.windows.prefetch_window = offload_everything().prefetch_window;
   const auto compare = [&](const Plan& plan, const std::string& what) {
     SessionOptions given = offload_everything();
     given.rules = {};
@@ -169,11 +171,11 @@ TEST_P(ScheduledSession, HasThePeakThatIsPredicted) {
     set_allowances(profile, Bytes(most.count() * 3 / 4), plan, options.schedule);
     (void)compare(plan, rules + " with allowances");
     plan.max_pending_release = plan.max_prefetch = 24_KiB;
-    (void)compare(plan, rules + " with little that lingers");
+    (void)compare(plan, rules + " with a small limit on pending releases");
   }
 }
 
-TEST_P(ScheduledSession, StaysWithinABudgetOrSaysThatItCannot) {
+TEST_P(ScheduledSession, StaysWithinABudgetOrReportsThatItCannot) {
   for (const double share : {0.9, 0.6}) {
     Session session(with_budget(Budget::share(share)));
     try {
@@ -200,39 +202,39 @@ const Case kFirstOfFour{"", kOneForwardOneBackward, {0, 4, 1, 6}};
 const Case kThirdOfFour{"", kOneForwardOneBackward, {2, 4, 1, 6}};
 const Case kLastOfFour{"", kOneForwardOneBackward, {3, 4, 1, 6}};
 
-TEST(SessionSchedule, HasReloadsRunAheadFromTheFirstStepOn) {
+TEST(SessionSchedule, PrefetchesFromTheFirstStepOn) {
   for (const Case& each : {kFirstOfFour, kThirdOfFour}) {
     SessionOptions options = offload_everything();
-    options.offload_window = 1_KiB;  // Nearly everything has left when its backward comes.
+    options.offload_window = 1_KiB;  // Nearly everything is released when its backward begins.
     Session session(std::move(options));
     EXPECT_EQ(difference_of(stage_of(each), session, 2), 0);
     const SessionReport report = session.report();
-    // The very first buffer of the step's first backward: nobody could ask for it ahead.
+    // The first buffer of the step's first backward cannot be prefetched.
     EXPECT_LE(report.late_reloads, 1U) << report;
     EXPECT_GT(report.bytes_back, 200_KiB) << report;
   }
 }
 
-TEST(SessionSchedule, LetsTheLastStageKeepWhatItNeedsAtOnce) {
+TEST(SessionSchedule, SkipsOffloadsThatTheLastStageReadsAtOnce) {
   Session session(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4), 0);
   const SessionReport report = session.report();
-  EXPECT_GT(report.stayed.buffers, 0U) << report;
+  EXPECT_GT(report.offloads_skipped.buffers, 0U) << report;
   Session first(offload_everything());
   EXPECT_EQ(difference_of(stage_of(kFirstOfFour), first, 4), 0);
   EXPECT_GT(first.report().bytes_out, report.bytes_out * 2) << first.report();
 }
 
-TEST(SessionSchedule, GoesOnSafelyWhenPassesComeInAnotherOrder) {
+TEST(SessionSchedule, GivesTheSameBitsWhenPassesRunInAnotherOrder) {
   const auto gpipe = [](const PipelineStage& stage, int step) {
     return step == 2 ? make_schedule(ScheduleKind::kGpipe, kFirstOfFour.rank) : stage.actions();
   };
   for (const bool budget : {false, true}) {
     Session session(budget ? with_budget(Budget::share(0.9)) : offload_everything());
-    EXPECT_EQ(difference_of(stage_of(kFirstOfFour), session, 6, as_told, gpipe), 0);
+    EXPECT_EQ(difference_of(stage_of(kFirstOfFour), session, 6, as_announced, gpipe), 0);
     EXPECT_THAT(session.report().fallbacks,
                 ::testing::ElementsAre(
-                    ::testing::Pair("the passes did not come in the order of the schedule", 1U)));
+                    ::testing::Pair("the passes did not run in the order of the schedule", 1U)));
   }
 }
 
@@ -241,9 +243,10 @@ TEST(SessionSchedule, CountsAStepThatEndsEarly) {
     return stage.actions(step == 2 ? 3 : 0);
   };
   Session session(offload_everything());
-  EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4, as_told, half), 0);
-  EXPECT_THAT(session.report().fallbacks, ::testing::ElementsAre(::testing::Pair(
-                                              "the step ended before its schedule did", 1U)));
+  EXPECT_EQ(difference_of(stage_of(kLastOfFour), session, 4, as_announced, half), 0);
+  EXPECT_THAT(session.report().fallbacks,
+              ::testing::ElementsAre(
+                  ::testing::Pair("the step ended before its schedule was complete", 1U)));
 }
 
 TEST(SessionSchedule, MayHaveAnotherNumberOfMicroBatchesInEveryStep) {
@@ -259,7 +262,7 @@ TEST(SessionSchedule, MayHaveAnotherNumberOfMicroBatchesInEveryStep) {
   }
 }
 
-TEST(SessionSchedule, PlansForEachOrderAndRemembersThePlans) {
+TEST(SessionSchedule, PlansForEachOrderAndCachesThePlans) {
   const auto alternating = [](const PipelineStage& stage, int step) {
     return stage.actions(step % 3 == 2 ? 3 : 6);
   };
@@ -269,10 +272,10 @@ TEST(SessionSchedule, PlansForEachOrderAndRemembersThePlans) {
   EXPECT_GE(plans, 2U) << session.report();
   EXPECT_EQ(difference_of(stage_of(kFirstOfFour), session, 24, alternating), 0);
   const SessionReport report = session.report();
-  // What timed steps and steps above the budget may ask for, and not one for each change.
+  // The plans that timed and over-budget steps may require, and not one for each change.
   EXPECT_LE(report.budget->plans, plans + 6) << report;
   EXPECT_EQ(report.recorded_steps, 1U) << report;
-  EXPECT_EQ(report.budget->waiting, 0U) << report;
+  EXPECT_EQ(report.budget->unplanned_steps, 0U) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
 }
 
@@ -287,11 +290,11 @@ TEST(SessionSchedule, PlansForOtherOrdersInTheBackground) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(SessionSchedule, TellsOnceForWhichOrderNoPlanFits) {
+TEST(SessionSchedule, ThrowsOnceForEachOrderThatNoPlanFits) {
   const auto changing = [](const PipelineStage& stage, int step) {
     return stage.actions(step % 3 == 2 ? 6 : 1);
   };
-  // Enough for one micro-batch, and not for four in flight.
+  // Enough for one micro-batch, but not for four passes in flight.
   SessionOptions options = with_budget(Budget(150_KiB));
   options.rules = parse_rules("[[rule]]\naction = \"keep\"\n", "keep.toml");
   Session session(std::move(options));
@@ -311,7 +314,7 @@ TEST(SessionSchedule, TellsOnceForWhichOrderNoPlanFits) {
   EXPECT_THAT(refused, ::testing::ElementsAre(2)) << session.report();
 }
 
-TEST(SessionSchedule, IsRefusedIfItIsNone) {
+TEST(SessionSchedule, IsAnErrorIfInvalid) {
   Session session(offload_everything());
   EXPECT_THAT(error_text<InvalidArgument>([&] {
                 (void)session.step({{0, 0, true}});

@@ -1,8 +1,10 @@
-/// What NVRTC makes of chains, which takes no GPU.
+/// Compiling kernels with NVRTC, which needs no GPU.
 
 #include <gtest/gtest.h>
 
 #include "torch/device/chain_runner_cuda.hpp"
+#include "torch/device/cuda_digest.hpp"
+#include "torch/device/cuda_kernels.hpp"
 
 namespace spillway {
 namespace {
@@ -30,12 +32,19 @@ TEST(ChainSource, IsCompiledForEveryOperationTypeAndAccess) {
   }
 }
 
-TEST(ChainSource, SaysWhatIsWrongWithAnotherArchitecture) {
+TEST(ChainSource, ReportsAnUnsupportedArchitecture) {
   std::string problem;
   const ChainProgram program{.inputs = {{at::kFloat, Access::kFull}},
                              .nodes = {{Operation::kNegate, {0, -1}, at::kFloat, true}}};
   EXPECT_TRUE(compile_chain(program, 12, problem).empty());
   EXPECT_NE(problem.find("gpu-architecture"), std::string::npos) << problem;
+}
+
+TEST(KernelSource, OfTheDigestIsCompiled) {
+  for (const int capability : {80, 90}) {
+    std::string problem;
+    EXPECT_FALSE(compile_kernel(kCudaDigestSource, capability, problem).empty()) << problem;
+  }
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST_P(ReadBack, GivesIntegersAndBooleansAsTheyAre) {
   }
 }
 
-TEST_P(ReadBack, GivesWhatIsStillBeingMade) {
+TEST_P(ReadBack, WaitsForPendingResults) {
   at::Tensor sum = at::zeros({4}, at::TensorOptions(GetParam()).dtype(at::kLong));
   for (int i = 0; i < 200; ++i) sum = sum + at::ones({1 << 16}, sum.options()).sum();
   EXPECT_EQ(read_back(sum)[3].item<std::int64_t>(), 200LL << 16);
@@ -40,7 +40,7 @@ TEST_P(ReadBack, TakesEmptyTensors) {
   EXPECT_EQ(read_back(nothing).sizes(), nothing.sizes());
 }
 
-TEST_P(ReadBack, RefusesWhatIsNoNumberToCountWith) {
+TEST_P(ReadBack, RejectsFloatingPointTensors) {
   try {
     (void)read_back(at::ones({2}, at::TensorOptions(GetParam())));
     FAIL() << "a tensor of floats was read";

@@ -47,7 +47,7 @@ class CudaRecompute : public ::testing::Test {
     return options;
   }
 
-  static at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
+  static at::Tensor single_step(TinyModel& model, Step* /*step*/, int i) {
     at::Tensor loss = model.loss(model.tokens(4, 512, i));
     loss.backward();
     return loss;
@@ -68,7 +68,7 @@ TEST_F(CudaRecompute, GivesTheSameBitsFromTheFirstStepOn) {
     for (const char* const rules : {kEverything, kLayers, kSelective, kMixed}) {
       shape_.dtype = dtype;
       Session session(with_rules(rules));
-      EXPECT_EQ(difference(shape_, session, 5, baseline_step), 0) << rules;
+      EXPECT_EQ(difference(shape_, session, 5, single_step), 0) << rules;
       expect_recomputed(session);
     }
   }
@@ -126,7 +126,7 @@ TEST_F(CudaRecompute, FollowsAStreamOfTheUser) {
                          at::Tensor loss;
                          {
                            const c10::cuda::CUDAStreamGuard guard(stream);
-                           loss = baseline_step(model, step, i);
+                           loss = single_step(model, step, i);
                          }
                          c10::cuda::device_synchronize();
                          return loss;
@@ -135,12 +135,12 @@ TEST_F(CudaRecompute, FollowsAStreamOfTheUser) {
   expect_recomputed(session);
 }
 
-TEST_F(CudaRecompute, NeverMakesTheHostWait) {
+TEST_F(CudaRecompute, NeverBlocksTheHost) {
   Session session(with_rules(kMixed));
   EXPECT_EQ(difference(shape_, session, 5,
                        [](TinyModel& model, Step*, int i) {
                          const at::Tensor tokens = model.tokens(4, 512, i);
-                         // Steps that record and prove may; torch throws where one of its own
+                         // Recording and verification steps may block; torch throws where one of its own
                          // operators would.
                          const auto before = c10::cuda::warning_state().get_sync_debug_mode();
                          if (i >= 2) {

@@ -35,7 +35,7 @@ TEST(RecomputedPrograms, MayUseAGraphTwice) {
   }));
 }
 
-TEST(RecomputedPrograms, MayRunBackwardFromTwoPlaces) {
+TEST(RecomputedPrograms, MayRunBackwardFromTwoOutputs) {
   check(program_of([](std::vector<at::Tensor>& all, Step*, int) {
     const at::Tensor x = layers(all, at::randn({32, 32}));
     at::Tensor first = x.sin().mean();
@@ -150,7 +150,7 @@ TEST(RecomputedPrograms, MayThrowInBackward) {
   EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
 }
 
-TEST(RecomputedPrograms, MayHaveSeveralChunksInFlight) {
+TEST(RecomputedPrograms, MayInterleaveSeveralChunks) {
   check(program_of([](std::vector<at::Tensor>& all, Step* step, int) {
     // Two stages of a pipeline on one device, each a graph of its own.
     std::vector<at::Tensor> between;
@@ -239,8 +239,8 @@ TEST(RecomputedPrograms, KeepWhatIsDemotedIfTheHostTierIsFull) {
   EXPECT_TRUE(report.fallbacks.contains("the host tier is full")) << report;
 }
 
-TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
-  // It gives another size each time, and another error than other bits.
+TEST(RecomputedPrograms, KeepWhatFailsToRepeat) {
+  // It returns another size each time, which is another error than a mismatch.
   static int calls = 0;
   static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::grows(Tensor x) -> Tensor", [](const at::Tensor& x) {
@@ -271,16 +271,16 @@ TEST(RecomputedPrograms, KeepWhatCannotBeRepeatedAfterAll) {
   const SessionReport report = session.report();
   ASSERT_FALSE(report.demoted.empty()) << report;
   EXPECT_THAT(report.demoted[0],
-              ::testing::HasSubstr("not recomputable: [recompute] spillway_test::grows gave"));
+              ::testing::HasSubstr("not recomputable: [recompute] spillway_test::grows returned"));
   EXPECT_GT(report.repeated_calls, 0U) << report;
 }
 
-TEST(RecomputedPrograms, MayLookBehindAutogradsBack) {
+TEST(RecomputedPrograms, MayModifyBuffersUnseenByAutograd) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(program_of([](std::vector<at::Tensor>& all, Step*, int) {
                             at::Tensor x = layers(all, at::randn({32, 32}));
                             x.add_(1);
-                            // Of the same memory, with a version of its own that begins anew.
+                            // The same memory with a version counter of its own, which starts at 0.
                             at::Tensor y = x.variable_data() * 3;
                             at::Tensor loss = (at::mm(y, all[0]) * x).mean();
                             y.reset();

@@ -112,8 +112,8 @@ TEST(RecomputedPrograms, MayBeginWithPositionsAndMasks) {
         return std::vector<at::Tensor>{weight({32, 32})};
       },
       [](const std::vector<at::Tensor>& all) {
-        const at::Tensor place = at::arange(32, at::kFloat).unsqueeze(1);
-        const at::Tensor angle = place * at::pow(0.5, at::arange(32) / 4.0);
+        const at::Tensor position = at::arange(32, at::kFloat).unsqueeze(1);
+        const at::Tensor angle = position * at::pow(0.5, at::arange(32) / 4.0);
         const at::Tensor mask = at::ones({32, 32}, at::kBool).tril();
         const at::Tensor scores = at::mm(angle.sin(), all[0]) * angle.cos();
         const at::Tensor chances = scores.masked_fill(mask.logical_not(), -1e9).softmax(-1);

@@ -79,7 +79,7 @@ at::Tensor random_loss(const std::vector<at::Tensor>& weights, std::uint32_t see
     const at::Tensor a = pool[choose(random, pool.size())];
     const at::Tensor b = pool[choose(random, pool.size())];
     at::Tensor result = some_operator(random, a, b);
-    // Some are forgotten soon, some live long; the weights stay.
+    // Some tensors are freed soon, some live long; the weights live throughout.
     if (pool.size() > 8) {
       pool[weights.size() + choose(random, pool.size() - weights.size())] = std::move(result);
     } else {
@@ -149,9 +149,9 @@ TEST_P(RandomPrograms, GiveTheSameBits) {
     };
     EXPECT_EQ(testing::difference_of(make, session), 0) << "seed " << seed;
     const SessionReport report = session.report();
-    // Parts of a graph that lead nowhere are freed before backward, and with them what replays were
-    // to start from; and before the first save of a pass nobody knows which call is which, so that
-    // nothing can be held. Neither is a matter of wrong bits.
+    // Unused parts of a graph are freed before backward, and with them roots of replays; and before
+    // the first save of a pass calls cannot be matched, so that no anchor can be held. Neither changes
+    // bits.
     for (const std::string& demoted : report.demoted) {
       EXPECT_THAT(demoted, HasSubstr("not recomputable: ")) << "seed " << seed << "\n" << report;
     }

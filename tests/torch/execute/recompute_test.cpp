@@ -17,19 +17,19 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::difference_of;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::recompute_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 using testing::with_rules;
 
 TEST(Recompute, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(recompute_everything());
-  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 5, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_GT(report.repeated_calls, 10U) << report;
   EXPECT_GT(report.bytes_recomputed, 100_KiB) << report;
@@ -46,7 +46,7 @@ constexpr const char* kMixed =
 
 TEST(Recompute, NeedsLessMemoryLayerByLayer) {
   Session session(with_rules(kLayers));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_LT(report.saved_peak_with.count(), report.saved_peak_without.count() * 6 / 10) << report;
   EXPECT_TRUE(report.fallbacks.empty()) << report;
@@ -54,7 +54,7 @@ TEST(Recompute, NeedsLessMemoryLayerByLayer) {
 
 TEST(Recompute, MixesWithKeepAndOffload) {
   Session session(with_rules(kMixed));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_GT(report.actions.at("recompute").buffers, 3U) << report;
   EXPECT_GT(report.actions.at("offload").buffers, 3U) << report;
@@ -64,7 +64,7 @@ TEST(Recompute, MixesWithKeepAndOffload) {
 
 TEST(Recompute, RepeatsEachOperatorAtMostOnceInAPass) {
   Session session(recompute_everything());
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   std::size_t made = 0;
   for (const OperatorProfile& call : session.profile()->chunks[0].operators) {
     made += call.makes.empty() ? 0 : 1;
@@ -90,7 +90,7 @@ TEST(Recompute, KeepsSeveralPassesInFlight) {
     Session session(with_rules(rules));
     EXPECT_EQ(difference({}, session, 4,
                          [](TinyModel& model, Step* step, int i) {
-                           return testing::in_flight_step(model, step, i, 3);
+                           return testing::gpipe_step(model, step, i, 3);
                          }),
               0);
     EXPECT_GT(session.report().repeated_calls, 0U);
@@ -98,7 +98,7 @@ TEST(Recompute, KeepsSeveralPassesInFlight) {
   }
 }
 
-TEST(Recompute, GoesOnWhenSizesChange) {
+TEST(Recompute, WorksWhenSizesChange) {
   Session session(with_rules(kLayers));
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -152,7 +152,7 @@ TEST(Recompute, GivesTheSameBitsUnderAutocast) {
 }
 
 TEST(Recompute, FollowsWritesThroughATensorWithAVersionOfItsOwn) {
-  // As x.data of Python. They begin after the proof, which could not find them any more.
+  // As x.data of Python. The writes begin after verification, which cannot detect them any more.
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int i) {
@@ -204,7 +204,7 @@ TEST(Recompute, FollowsChangesInPlace) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, StartsFromWhatWasThereBeforeItWasOverwritten) {
+TEST(Recompute, StartsFromTheValueBeforeItWasOverwritten) {
   Session session(with_rules("[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n"));
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -220,7 +220,7 @@ TEST(Recompute, StartsFromWhatWasThereBeforeItWasOverwritten) {
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, RefusesAWeightThatChangedBeforeBackward) {
+TEST(Recompute, ThrowsIfAWeightChangedBeforeBackward) {
   Session session(with_rules("[[rule]]\nproducer = \"aten::add\"\naction = \"recompute\"\n"));
   at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   session.register_fixed(weight, FixedReason::kParameter);
@@ -271,11 +271,11 @@ TEST(Recompute, FollowsAChainOfTwoThousandOperators) {
   EXPECT_LE(session.report().repeated_calls, 2000U) << session.report();
 }
 
-TEST(Recompute, BoundsWhatItHoldsForLaterReplays) {
+TEST(Recompute, LimitsWhatItCachesForLaterReplays) {
   SessionOptions options = recompute_everything();
   options.recompute_cache = 1_B;
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
 }
 
 TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
@@ -283,13 +283,13 @@ TEST(Recompute, CanBeVerifiedAgainAtAnyTime) {
   EXPECT_EQ(difference({}, session, 5,
                        [&](TinyModel& model, Step* step, int i) {
                          if (i == 3) session.verify_next_step();
-                         return baseline_step(model, step, i);
+                         return single_step(model, step, i);
                        }),
             0);
   EXPECT_TRUE(session.report().demoted.empty()) << session.report();
 }
 
-TEST(Recompute, FindsItsAnchorsWhereAPassHasMoreCallsThanTheOneRecorded) {
+TEST(Recompute, FindsItsAnchorsInAPassWithMoreCallsThanProfiled) {
   Session session(
       with_rules("[[rule]]\nlayers = \"1\"\nproducer = \"aten::exp\"\naction = \"recompute\"\n"));
   EXPECT_EQ(difference_of(
@@ -298,7 +298,7 @@ TEST(Recompute, FindsItsAnchorsWhereAPassHasMoreCallsThanTheOneRecorded) {
                   {
                     const Scope layer("layers.0");
                     const at::Tensor x = weight.sin();
-                    // Tables that are made now and then; the second one by the anchor's operator.
+                    // Tables made in some steps only; the second one by the anchor's operator.
                     if (i % 2 == 1) at::ones({64}).cos();
                     if (i % 3 == 1) weight.detach().add(1);
                     stream = x.add(1);

@@ -10,75 +10,75 @@ namespace {
 const PassSchedule kSecondOfThree = passes_of(
     make_schedule(ScheduleKind::kOneForwardOneBackward, {1, 3, 1, 3}));  // F0 F1 B0 F2 B1 B2.
 
-TEST(ScheduleFollower, TellsTheNextBackwardOnTheWay) {
+TEST(ScheduleFollower, ReturnsTheNextBackward) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
   std::vector<int> next;
   for (const PassStep& step : kSecondOfThree) {
-    EXPECT_TRUE(follower.takes(step));
+    EXPECT_TRUE(follower.advance(step));
     next.push_back(follower.next_backward() ? follower.next_backward()->micro_batch : -1);
   }
   EXPECT_EQ(next, (std::vector<int>{0, 0, 1, 1, 2, -1}));
-  EXPECT_TRUE(follower.ends());
+  EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, TellsWhetherTheBackwardOfAForwardComesBeforeAnotherForward) {
+TEST(ScheduleFollower, ReturnsWhetherABackwardPrecedesTheNextForward) {
   ScheduleFollower follower;
   follower.begin({{0, 0, false}, {1, 0, false}, {1, 0, true}, {0, 0, true}});
   EXPECT_FALSE(follower.backward_is_near());
-  EXPECT_TRUE(follower.takes({0, 0, false}));
+  EXPECT_TRUE(follower.advance({0, 0, false}));
   EXPECT_FALSE(follower.backward_is_near());
-  EXPECT_TRUE(follower.takes({1, 0, false}));
+  EXPECT_TRUE(follower.advance({1, 0, false}));
   EXPECT_TRUE(follower.backward_is_near());
-  EXPECT_TRUE(follower.takes({1, 0, true}));
+  EXPECT_TRUE(follower.advance({1, 0, true}));
   EXPECT_FALSE(follower.backward_is_near());
   follower.begin({{0, 0, false}, {0, 1, false}, {0, 0, true}, {0, 1, true}});
-  EXPECT_TRUE(follower.takes({0, 0, false}));
+  EXPECT_TRUE(follower.advance({0, 0, false}));
   EXPECT_FALSE(follower.backward_is_near());
-  EXPECT_TRUE(follower.takes({0, 1, false}));
+  EXPECT_TRUE(follower.advance({0, 1, false}));
   EXPECT_TRUE(follower.backward_is_near());
 }
 
-TEST(ScheduleFollower, KnowsNothingAfterSomethingElse) {
+TEST(ScheduleFollower, StopsAfterAnUnexpectedPass) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
-  EXPECT_TRUE(follower.takes({0, 0, false}));
-  EXPECT_FALSE(follower.takes({0, 2, false}));
-  EXPECT_FALSE(follower.knows());
+  EXPECT_TRUE(follower.advance({0, 0, false}));
+  EXPECT_FALSE(follower.advance({0, 2, false}));
+  EXPECT_FALSE(follower.on_schedule());
   EXPECT_FALSE(follower.next_backward());
   EXPECT_FALSE(follower.backward_is_near());
-  EXPECT_TRUE(follower.takes({0, 1, false})) << "it is said once a step";
-  EXPECT_TRUE(follower.ends());
+  EXPECT_TRUE(follower.advance({0, 1, false})) << "it is said once a step";
+  EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, MayMissBackwardsAndNoForwards) {
+TEST(ScheduleFollower, SkipsBackwardsButNotForwards) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
-  EXPECT_TRUE(follower.takes({0, 0, false}));
-  EXPECT_TRUE(follower.takes({0, 1, false}));
-  EXPECT_TRUE(follower.takes({0, 2, false}));
-  EXPECT_FALSE(follower.takes({0, 0, true})) << "it was passed over";
+  EXPECT_TRUE(follower.advance({0, 0, false}));
+  EXPECT_TRUE(follower.advance({0, 1, false}));
+  EXPECT_TRUE(follower.advance({0, 2, false}));
+  EXPECT_FALSE(follower.advance({0, 0, true})) << "it was passed over";
   follower.begin(kSecondOfThree);
-  EXPECT_TRUE(follower.takes({0, 0, false}));
-  EXPECT_FALSE(follower.takes({0, 0, true})) << "a forward stands before it";
+  EXPECT_TRUE(follower.advance({0, 0, false}));
+  EXPECT_FALSE(follower.advance({0, 0, true})) << "a forward stands before it";
 }
 
-TEST(ScheduleFollower, SeesThatAForwardIsMissingAtTheEnd) {
+TEST(ScheduleFollower, DetectsAMissingForwardAtTheEnd) {
   ScheduleFollower follower;
   follower.begin(kSecondOfThree);
-  EXPECT_TRUE(follower.takes({0, 0, false}));
-  EXPECT_TRUE(follower.takes({0, 1, false}));
-  EXPECT_FALSE(follower.ends());
-  EXPECT_TRUE(follower.takes({0, 2, false}));
-  EXPECT_TRUE(follower.ends());
+  EXPECT_TRUE(follower.advance({0, 0, false}));
+  EXPECT_TRUE(follower.advance({0, 1, false}));
+  EXPECT_FALSE(follower.complete());
+  EXPECT_TRUE(follower.advance({0, 2, false}));
+  EXPECT_TRUE(follower.complete());
 }
 
-TEST(ScheduleFollower, IsContentWithoutASchedule) {
+TEST(ScheduleFollower, AcceptsEverythingWithoutASchedule) {
   ScheduleFollower follower;
   follower.begin({});
-  EXPECT_TRUE(follower.takes({0, 7, true}));
-  EXPECT_FALSE(follower.knows());
-  EXPECT_TRUE(follower.ends());
+  EXPECT_TRUE(follower.advance({0, 7, true}));
+  EXPECT_FALSE(follower.on_schedule());
+  EXPECT_TRUE(follower.complete());
 }
 
 }  // namespace

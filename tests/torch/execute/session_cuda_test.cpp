@@ -64,7 +64,7 @@ class CudaSession : public ::testing::Test {
     return count_different(without, train(&session, steps, forward));
   }
 
-  static at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
+  static at::Tensor single_step(TinyModel& model, Step* /*step*/, int i) {
     at::Tensor loss = model.loss(model.tokens(4, 512, i));
     loss.backward();
     return loss;
@@ -73,7 +73,7 @@ class CudaSession : public ::testing::Test {
   TinyOptions shape_;
 };
 
-/// How much is the device's business; that it is measured at all is ours.
+/// The amount depends on the device; the test checks that it is measured at all.
 TEST_F(CudaSession, MeasuresHowMuchCopiesSlowOperatorsDown) {
   Session session(offload_everything());
   TinyModel model(shape_);
@@ -96,7 +96,7 @@ TEST_F(CudaSession, GivesTheSameBitsFromTheFirstStepOn) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     shape_.dtype = dtype;
     Session session(offload_everything());
-    EXPECT_EQ(difference(session, 6, baseline_step), 0);
+    EXPECT_EQ(difference(session, 6, single_step), 0);
     const SessionReport report = session.report();
     EXPECT_EQ(report.recorded_steps, 1U);
     EXPECT_GT(report.bytes_back, 10_MiB) << report;
@@ -134,7 +134,7 @@ TEST_F(CudaSession, WorksOnAStreamOfTheUsers) {
                          at::Tensor loss;
                          {
                            const c10::cuda::CUDAStreamGuard guard(stream);
-                           loss = baseline_step(model, step, i);
+                           loss = single_step(model, step, i);
                          }
                          c10::cuda::device_synchronize();
                          return loss;
@@ -167,7 +167,7 @@ TEST_F(CudaSession, DoesNotGrowOverManySteps) {
   EXPECT_EQ(session.report().host_peak, host);
 }
 
-TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) {
+TEST_F(CudaSession, RecordsATimelineWithThePeakOfAStepThatKeepsEverything) {
   SessionOptions options = offload_everything();
   options.rules = {};
   Session session(std::move(options));
@@ -191,17 +191,17 @@ TEST_F(CudaSession, RecordsATimelineThatTellsThePeakOfAStepThatKeepsEverything) 
   EXPECT_EQ(chunk.timeline.back().kind, MomentKind::kEnd);
   EXPECT_GT(chunk.forward_ns, 0);
   EXPECT_GT(chunk.backward_ns, 0);
-  const auto told = static_cast<double>(kept_peak(profile));
+  const auto predicted = static_cast<double>(kept_peak(profile));
   // A cached block that is a little too large is handed out whole.
-  EXPECT_NEAR(static_cast<double>(measured) / told, 1, 0.02) << measured;
+  EXPECT_NEAR(static_cast<double>(measured) / predicted, 1, 0.02) << measured;
 }
 
-TEST_F(CudaSession, CarriesOutAllowances) {
+TEST_F(CudaSession, FollowsAllowances) {
   Plan plan;
   Profile profile;
   {
     Session session(offload_everything());
-    EXPECT_EQ(difference(session, 1, baseline_step), 0);
+    EXPECT_EQ(difference(session, 1, single_step), 0);
     plan = *session.plan();
     profile = *session.profile();
   }
@@ -217,7 +217,7 @@ TEST_F(CudaSession, CarriesOutAllowances) {
     options.prefetch_window = 1_GiB;
     options.plan = plan;
     Session session(std::move(options));
-    EXPECT_EQ(difference(session, 4, baseline_step), 0);
+    EXPECT_EQ(difference(session, 4, single_step), 0);
     const SessionReport report = session.report();
     EXPECT_LE(report.saved_peak_with, allowed + largest + largest) << report;
     EXPECT_TRUE(report.fallbacks.empty()) << report;
@@ -231,8 +231,8 @@ TEST_F(CudaSession, StaysWithinABudget) {
     options.budget = Budget::share(share);
     options.plan_in_background = false;
     Session session(std::move(options));
-    // CUDA's allocator hands out more than it is asked for; what that adds is seen and planned for.
-    EXPECT_EQ(difference(session, 24, baseline_step), 0);
+    // CUDA's allocator rounds requests up; the plan includes the difference after it was measured.
+    EXPECT_EQ(difference(session, 24, single_step), 0);
     const SessionReport report = session.report();
     ASSERT_TRUE(report.budget);
     EXPECT_GE(report.budget->plans, 1U) << report;
@@ -250,7 +250,7 @@ TEST_F(CudaSession, TracesAStep) {
   Session session(std::move(options));
   const auto forward = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr && i == 14) session.trace_next_step();
-    return baseline_step(model, step, i);
+    return single_step(model, step, i);
   };
   EXPECT_EQ(difference(session, 16, forward), 0);
   const auto events = session.step_events();

@@ -11,14 +11,14 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::count_different;
 using testing::difference;
 using ::testing::HasSubstr;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 
-TEST(Session, GoesOnWhenSizesChange) {
+TEST(Session, WorksWhenSizesChange) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -31,7 +31,7 @@ TEST(Session, GoesOnWhenSizesChange) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, RecordsAnewWhenTheModelChanges) {
+TEST(Session, RecordsAgainWhenTheModelChanges) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step*, int i) {
@@ -46,8 +46,8 @@ TEST(Session, RecordsAnewWhenTheModelChanges) {
   EXPECT_EQ(session.report().fallbacks.size(), 1U) << session.report();
 }
 
-TEST(Session, RecordsAnewWhenAnotherTensorOfTheSameKindIsSaved) {
-  // Every site behind it looks as recorded, and is another one.
+TEST(Session, RecordsAgainWhenAnotherTensorOfTheSameKindIsSaved) {
+  // Every later site looks as profiled, but is another one.
   const auto step = [](TinyModel& model, Step*, int i) {
     at::Tensor h = model.hidden(model.tokens(2, 32, i));
     for (int layer = 0; layer < 4; ++layer) {
@@ -68,12 +68,12 @@ TEST(Session, RecordsAnewWhenAnotherTensorOfTheSameKindIsSaved) {
   }
 }
 
-TEST(Session, KeepsWhatAFullHostTierCannotTake) {
+TEST(Session, KeepsWhatDoesNotFitInTheHostTier) {
   SessionOptions options = offload_everything();
   options.rules =
       parse_rules("[[rule]]\naction = \"offload\"\n[limits]\nhost = \"128 KiB\"\n", "t");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   EXPECT_GT(session.report().fallbacks.at("the host tier is full"), 0U);
   EXPECT_LE(session.report().host_peak, 128_KiB);
 }
@@ -97,7 +97,7 @@ TEST(Session, SurvivesAPassWithoutBackwardAndAnException) {
                            step->pass(0, 0);
                          }
                          at::manual_seed(static_cast<std::uint64_t>(i));
-                         return baseline_step(model, step, i);
+                         return single_step(model, step, i);
                        }),
             0);
 }
@@ -118,17 +118,18 @@ TEST(Session, WarnsOnceWhenTheHostTierIsFull) {
   options.host = 128_KiB;
   Session session(std::move(options));
   const Warnings warnings;
-  EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 4, single_step), 0);
   ASSERT_EQ(warnings.texts().size(), 1U);
-  EXPECT_THAT(warnings.texts()[0],
-              ::testing::MatchesRegex(
-                  ".*\\[offload\\] no room in host memory for a buffer of [0-9.]+ KiB, which stays "
-                  "on the device: [0-9.]+ KiB of at most 128.0 KiB are in use; raise `host` under "
-                  "\\[limits\\] in the rules, or SessionOptions::host\\. The session goes on; its "
-                  "report counts such buffers\\. Said once a session\\."));
+  EXPECT_THAT(
+      warnings.texts()[0],
+      ::testing::MatchesRegex(
+          ".*\\[offload\\] no room in host memory for a buffer of [0-9.]+ KiB, which stays "
+          "on the device: [0-9.]+ KiB of at most 128.0 KiB are in use; raise `host` under "
+          "\\[limits\\] in the rules, or SessionOptions::host\\. The session continues "
+          "and counts such buffers in its report. This warning appears once per session\\."));
 }
 
-/// The CPU with a device whose memory cannot be locked.
+/// The CPU with a device on which host memory cannot be pinned.
 class UnlockableDevice final : public TorchDevice {
  public:
   [[nodiscard]] at::Device torch_device() const override { return at::kCPU; }
@@ -151,6 +152,9 @@ class UnlockableDevice final : public TorchDevice {
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return inner_->elapsed(from, to);
   }
+  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
+    return inner_->digest(storage);
+  }
   [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
   Bytes take_peak() override { return inner_->take_peak(); }
   [[nodiscard]] Bytes allocated() const override { return inner_->allocated(); }
@@ -163,13 +167,13 @@ class UnlockableDevice final : public TorchDevice {
   std::unique_ptr<Stream> stream_ = device_.make_stream("cpu");
 };
 
-TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
+TEST(Session, KeepsEverythingIfHostMemoryCannotBePinned) {
   const testing::Deterministic deterministic;
-  TinyModel plain({});
+  TinyModel baseline({});
   const auto forward = [](TinyModel& model) {
-    return [&model](Step* step, int i) { return baseline_step(model, step, i); };
+    return [&model](Step* step, int i) { return single_step(model, step, i); };
   };
-  const auto without = testing::train(plain, nullptr, 3, forward(plain));
+  const auto without = testing::train(baseline, nullptr, 3, forward(baseline));
   const Warnings warnings;
   install_interception();
   const auto core =
@@ -183,7 +187,7 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
     core->begin_step({});
     const auto values = testing::train(managed, nullptr, 1, [&](Step*, int) {
       at::manual_seed(100 + static_cast<std::uint64_t>(i));
-      return baseline_step(managed, nullptr, i);
+      return single_step(managed, nullptr, i);
     });
     with.insert(with.end(), values.begin(), values.end());
     core->end_step();
@@ -193,12 +197,11 @@ TEST(Session, KeepsEverythingWhereMemoryCannotBeLocked) {
   EXPECT_EQ(report.bytes_out, 0_B);
   EXPECT_EQ(report.host_peak, 0_B);
   EXPECT_EQ(report.saved_peak_with, report.saved_peak_without);
-  EXPECT_GT(report.fallbacks.at("host memory could not be had"), 10U) << report;
+  EXPECT_GT(report.fallbacks.at("host memory could not be allocated"), 10U) << report;
   ASSERT_EQ(warnings.texts().size(), 1U);
-  EXPECT_THAT(
-      warnings.texts()[0],
-      HasSubstr("[slab] cannot lock 64.0 MiB of host memory after the first 0 B: [register] "
-                "the pages cannot be locked, as the test wants it; "));
+  EXPECT_THAT(warnings.texts()[0],
+              HasSubstr("[slab] cannot pin 64.0 MiB of host memory after the first 0 B: [register] "
+                        "the pages cannot be locked, as the test wants it; "));
 }
 
 TEST(Session, TakesAnotherNumberOfMicroBatches) {
@@ -216,7 +219,7 @@ TEST(Session, TakesAnotherNumberOfMicroBatchesInFlight) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 6,
                        [](TinyModel& model, Step* step, int i) {
-                         return testing::in_flight_step(model, step, i, 1 + (i * 2) % 5);
+                         return testing::gpipe_step(model, step, i, 1 + (i * 2) % 5);
                        }),
             0);
   EXPECT_EQ(session.report().recorded_steps, 1U);

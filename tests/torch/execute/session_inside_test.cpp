@@ -39,6 +39,7 @@ class StreamDevice final : public TorchDevice {
     to.event->synchronize();
     return to.event->elapsed_since(*from.event);
   }
+  [[nodiscard]] at::Tensor digest(const c10::Storage& /*storage*/) override { return {}; }
   [[nodiscard]] Bytes peak() const override { return {}; }
   Bytes take_peak() override { return {}; }
   [[nodiscard]] Bytes allocated() const override { return {}; }
@@ -56,7 +57,7 @@ class StreamDevice final : public TorchDevice {
 
 class WaitTimesTest : public ::testing::Test {
  protected:
-  /// The compute stream waits for something that takes so long.
+  /// The compute stream waits for something that takes `time`.
   void wait(WaitTimes& times, WaitCause cause, Nanoseconds time) {
     const auto copies = device_.device().make_stream("copies");
     const auto done = device_.device().make_event(Timing::kOff);
@@ -75,7 +76,7 @@ class WaitTimesTest : public ::testing::Test {
   StreamDevice device_;
 };
 
-TEST_F(WaitTimesTest, AddsUpByCauseHowLongTheStreamStoodStill) {
+TEST_F(WaitTimesTest, SumsTheWaitsOfTheStreamByCause) {
   WaitTimes times(device_, 4);
   times.begin_step(1, true);
   times.end_step();
@@ -85,7 +86,7 @@ TEST_F(WaitTimesTest, AddsUpByCauseHowLongTheStreamStoodStill) {
   wait(times, WaitCause::kRelease, milliseconds(2));
   wait(times, WaitCause::kReload, milliseconds(3));
   wait(times, WaitCause::kInPlace, milliseconds(1));
-  EXPECT_FALSE(times.take());  // The step goes on.
+  EXPECT_FALSE(times.take());  // The step has not ended.
   times.end_step();
   const auto marks = times.take();
   ASSERT_TRUE(marks);
@@ -117,7 +118,7 @@ TEST_F(WaitTimesTest, DoesNotWaitForAStepThatIsNotDone) {
   EXPECT_EQ(marks->step, 3U);
 }
 
-TEST_F(WaitTimesTest, TimesTheFirstStepsAfterARecordAndThenNowAndThen) {
+TEST_F(WaitTimesTest, TimesTheFirstStepsAfterARecordingStepAndThenEveryNth) {
   WaitTimes times(device_, 4);
   std::vector<std::uint64_t> timed;
   for (std::uint64_t step = 1; step <= 14; ++step) {

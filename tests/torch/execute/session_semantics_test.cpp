@@ -14,12 +14,12 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::count_different;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
@@ -28,7 +28,7 @@ TEST(Session, GivesTheSameBitsWithTiedWeightsInLowPrecision) {
   TinyOptions shape;
   shape.tied = true;
   shape.dtype = at::kBFloat16;
-  EXPECT_EQ(difference(shape, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference(shape, session, 3, single_step), 0);
 }
 
 TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
@@ -48,14 +48,14 @@ TEST(Session, LetsAGraphBeUsedTwiceAndOutliveIt) {
       loss = model.loss(model.tokens(2, 32, 1));
       loss.backward({}, /*retain_graph=*/true);
     }
-    // The session is gone; its hooks are not.
+    // The session is destroyed; its hooks still exist.
     loss.backward();
     return model.gradients();
   };
   EXPECT_EQ(count_different(gradients_of(false), gradients_of(true)), 0);
 }
 
-TEST(Session, LeavesADoubleBackwardAlone) {
+TEST(Session, IgnoresADoubleBackward) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 3,
                        [](TinyModel& model, Step*, int i) {
@@ -123,7 +123,7 @@ TEST(Session, ThrowsAutogradsOwnErrorForAChangeInPlace) {
   }
 }
 
-TEST(Session, LeavesTensorsItDoesNotKnowAlone) {
+TEST(Session, IgnoresUnsupportedTensors) {
   Session session(offload_everything());
   const at::Tensor dense = at::randn({32, 32}).set_requires_grad(true);
   for (int i = 0; i < 3; ++i) {
@@ -145,7 +145,7 @@ TEST(Session, LeavesTensorsItDoesNotKnowAlone) {
   }
 }
 
-TEST(Session, DoesNotMoveWhatTheCallerHolds) {
+TEST(Session, DoesNotMoveCallerOwnedBuffers) {
   Session session(offload_everything());
   const at::Tensor weight = at::randn({64, 64}).set_requires_grad(true);
   const at::Tensor batch = at::randn({256, 64});
@@ -191,8 +191,8 @@ TEST(Session, WorksOnSeveralThreadsAtOnce) {
   EXPECT_EQ(one + two, 0);
 }
 
-/// Saved-tensor hooks of somebody else, as a checkpoint pushes them. A C++ program has no engine
-/// that calls them, so what is saved meanwhile is saved as without any.
+/// Other saved-tensor hooks, as a checkpoint pushes them. A C++ program has no engine that calls
+/// them, so what is saved meanwhile is saved as without any.
 class OtherHooks {
  public:
   OtherHooks() {
@@ -204,7 +204,7 @@ class OtherHooks {
   ~OtherHooks() { (void)at::SavedTensorDefaultHooks::pop_hooks(); }
 };
 
-TEST(Session, LeavesWhatIsSavedUnderSomebodyElsesHooksAlone) {
+TEST(Session, IgnoresWhatIsSavedUnderOtherHooks) {
   const auto sites = [](bool hooked) {
     Session session(offload_everything());
     EXPECT_EQ(difference({}, session, 4,
@@ -245,7 +245,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   }
 };
 
-TEST(Session, LeavesACheckpointsSecondForwardAlone) {
+TEST(Session, IgnoresTheRecomputedForwardOfACheckpoint) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step*, int i) {
@@ -328,11 +328,11 @@ TEST(Session, GivesTheSameBitsUnderAutocast) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, GivesTheSameBitsWithDropoutWhoseMasksLeave) {
+TEST(Session, GivesTheSameBitsWithOffloadedDropoutMasks) {
   Session session(offload_everything());
   TinyOptions shape;
   shape.dropout = 0.5;
-  EXPECT_EQ(difference(shape, session, 4, baseline_step), 0);
+  EXPECT_EQ(difference(shape, session, 4, single_step), 0);
   int masks = 0;
   const Plan& plan = *session.plan();
   for (const BufferProfile& buffer : session.profile()->chunks[0].buffers) {
@@ -354,7 +354,7 @@ TEST(Session, FreesMemoryOutsideItsLock) {
     const auto step = session.step();
     at::Tensor x = weight;
     for (int k = 0; k < kFactors; ++k) {
-      // Whoever frees it asks the session something, as the end of a Python object may.
+      // Freeing it calls the session, as the finaliser of a Python object may.
       auto* const memory = new float[4096]();
       x = x * at::from_blob(memory, {4096}, [&session, &freed](void* data) {
             delete[] static_cast<float*>(data);

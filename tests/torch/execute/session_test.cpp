@@ -14,17 +14,17 @@ namespace spillway {
 namespace {
 
 using namespace spillway::literals;
-using testing::baseline_step;
 using testing::difference;
 using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::TinyOptions;
 
 TEST(Session, GivesTheSameBitsFromTheFirstStepOn) {
   Session session(offload_everything());
-  EXPECT_EQ(difference({}, session, 5, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 5, single_step), 0);
   const SessionReport report = session.report();
   EXPECT_EQ(report.steps, 5U);
   EXPECT_EQ(report.recorded_steps, 1U);
@@ -38,7 +38,7 @@ TEST(Session, KeepsEverythingWithoutRules) {
   SessionOptions options = offload_everything();
   options.rules = {};
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   EXPECT_EQ(session.report().bytes_out, 0_B);
   EXPECT_EQ(session.report().saved_peak_with, session.report().saved_peak_without);
 }
@@ -57,15 +57,15 @@ TEST(Session, KeepsSeveralPassesInFlight) {
   Session session(offload_everything());
   EXPECT_EQ(difference({}, session, 4,
                        [](TinyModel& model, Step* step, int i) {
-                         return testing::in_flight_step(model, step, i, 3);
+                         return testing::gpipe_step(model, step, i, 3);
                        }),
             0);
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
-  // Only the very first buffer that the step's first backward wants could not be asked for ahead.
+  // Only the first buffer that the step's first backward reads could not be prefetched.
   EXPECT_LE(session.report().late_reloads, 1U) << session.report();
 }
 
-TEST(Session, RefusesNestedStepsAndSaysWhy) {
+TEST(Session, ThrowsForNestedSteps) {
   Session session(offload_everything());
   Session other(offload_everything());
   const auto step = session.step();
@@ -113,12 +113,12 @@ TEST(Session, RecordsScopesProducersAndTheOrderOfBackward) {
   EXPECT_EQ(make_plan(again, offload_everything().rules), *session.plan());
 }
 
-TEST(Session, CarriesOutRulesPerScope) {
+TEST(Session, AppliesRulesPerScope) {
   SessionOptions options = offload_everything();
   options.rules = parse_rules(
       "[[rule]]\nscope = \"layers.*.mlp\"\nlayers = \"0..1\"\naction = \"offload\"\n", "t");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   for (const Decision& decision : session.plan()->chunks[0].decisions) {
     const bool offloaded = decision.action.kind == ActionKind::kOffload;
     const bool expected =
@@ -128,18 +128,18 @@ TEST(Session, CarriesOutRulesPerScope) {
   EXPECT_GT(session.report().actions.at("offload").buffers, 2U);
 }
 
-TEST(Session, TakesAPlanMadeEarlier) {
+TEST(Session, ExecutesAPlanMadeEarlier) {
   Plan plan;
   {
     Session session(offload_everything());
-    EXPECT_EQ(difference({}, session, 2, baseline_step), 0);
+    EXPECT_EQ(difference({}, session, 2, single_step), 0);
     plan = *session.plan();
   }
   SessionOptions options = offload_everything();
   options.rules = {};
   options.plan = plan_from_json(to_json(plan), "plan.json");
   Session session(std::move(options));
-  EXPECT_EQ(difference({}, session, 3, baseline_step), 0);
+  EXPECT_EQ(difference({}, session, 3, single_step), 0);
   EXPECT_EQ(*session.plan(), plan);
   EXPECT_GT(session.report().bytes_out, 100_KiB);
 }
@@ -161,7 +161,7 @@ TEST(Session, DoesNotGrowOverManySteps) {
   EXPECT_TRUE(session.report().fallbacks.empty());
 }
 
-TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
+TEST(Scope, NestsAndIsEmptyWhileNoSessionRecords) {
   const Scope outside("layers.0");
   EXPECT_EQ(Scope::current(), "");
   Session session(offload_everything());
@@ -174,7 +174,7 @@ TEST(Scope, NestsAndCostsNothingWhenNobodyRecords) {
   EXPECT_EQ(Scope::current(), "");
 }
 
-TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
+TEST(Session, SkipsOffloadsThatBackwardReadsAtOnce) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -185,20 +185,21 @@ TEST(Session, DoesNotCopyOutWhatBackwardWantsAtOnce) {
     reports.push_back(session.report());
   }
   reports.push_back(session.report());
-  const SessionReport& first = reports[2];  // Of the first step that carries the plan out:
-  const SessionReport& last = reports[4];   // nobody knew yet that backward follows at once.
-  EXPECT_EQ(first.stayed.buffers, 0U) << first;
+  // The first step that executes the plan does not know yet that backward follows at once.
+  const SessionReport& first = reports[2];
+  const SessionReport& last = reports[4];
+  EXPECT_EQ(first.offloads_skipped.buffers, 0U) << first;
   EXPECT_GT(first.used_in_place, 0U) << first;
-  EXPECT_EQ(last.stayed.buffers, first.used_in_place) << last;
+  EXPECT_EQ(last.offloads_skipped.buffers, first.used_in_place) << last;
   EXPECT_EQ(last.used_in_place, 0U) << last;
-  EXPECT_GT(last.stayed.bytes, 0_B) << last;
-  EXPECT_LE(last.stayed.bytes, 64_KiB) << last;
-  EXPECT_EQ(last.bytes_out + last.stayed.bytes, first.bytes_out) << last;
+  EXPECT_GT(last.offloads_skipped.bytes, 0_B) << last;
+  EXPECT_LE(last.offloads_skipped.bytes, 64_KiB) << last;
+  EXPECT_EQ(last.bytes_out + last.offloads_skipped.bytes, first.bytes_out) << last;
   EXPECT_EQ(last.bytes_back, first.bytes_back) << last;
   EXPECT_EQ(last.saved_peak_with, first.saved_peak_with) << last;
 }
 
-TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
+TEST(Session, OffloadsSkippedBuffersIfAnotherForwardComesFirst) {
   SessionOptions options = offload_everything();
   options.small = 4_KiB;  // So that nothing is small in one step and not in another.
   Session session(std::move(options));
@@ -219,7 +220,7 @@ TEST(Session, CopiesOutWhatWasExpectedToStayWhenAnotherForwardComesFirst) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
+TEST(Session, SkipsAtMostTheWindowOfOffloadsWhateverTheSizes) {
   // All of a pass changes its size, or only what was the tail.
   for (const bool all : {true, false}) {
     SessionOptions options = offload_everything();
@@ -241,15 +242,16 @@ TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
         loss.backward();
       }
       if (i == 0) continue;
-      // Everything that was saved either left or stayed within the window.
+      // Everything that was saved was offloaded or skipped within the window.
       const SessionReport report = session.report();
-      EXPECT_EQ(report.bytes_out + report.stayed.bytes, report.saved_peak_without) << report;
-      EXPECT_LE(report.stayed.bytes, 64_KiB) << report;
+      EXPECT_EQ(report.bytes_out + report.offloads_skipped.bytes, report.saved_peak_without)
+          << report;
+      EXPECT_LE(report.offloads_skipped.bytes, 64_KiB) << report;
       EXPECT_LE(report.saved_peak_with, 64_KiB + 128_KiB + 96_KiB) << report;
-      stayed += report.stayed.buffers;
+      stayed += report.offloads_skipped.buffers;
       // In every other step sizes have just changed, from the first buffer on.
       if (all && i % 2 == 0) {
-        EXPECT_EQ(report.stayed.buffers, 0U) << report;
+        EXPECT_EQ(report.offloads_skipped.buffers, 0U) << report;
       }
     }
     EXPECT_GT(stayed, 5U);
@@ -257,12 +259,12 @@ TEST(Session, LetsNoMoreStayThanTheWindowHoldsWhateverSizesAreNow) {
   }
 }
 
-TEST(Session, TellsHowLongItWaitedForCopies) {
+TEST(Session, ReportsHowLongItWaitedForCopies) {
   for (const int every : {32, 0}) {
     SessionOptions options = offload_everything();
     options.time_waits_every = every;
     Session session(std::move(options));
-    EXPECT_EQ(difference({}, session, 4, baseline_step), 0);
+    EXPECT_EQ(difference({}, session, 4, single_step), 0);
     const SessionReport report = session.report();
     // The first step records; of the others the first two are timed.
     EXPECT_EQ(report.waits.step, every == 0 ? 0U : 3U);
@@ -274,7 +276,7 @@ TEST(Session, TellsHowLongItWaitedForCopies) {
   }
 }
 
-TEST(Session, SaysWhetherTheNextStepRecords) {
+TEST(Session, ReturnsWhetherTheNextStepRecords) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -290,7 +292,7 @@ TEST(Session, SaysWhetherTheNextStepRecords) {
   EXPECT_EQ(session.report().recorded_steps, 2U);
 }
 
-TEST(Session, TakesTheListOfLayersItIsTold) {
+TEST(Session, UsesTheGivenListOfLayers) {
   const auto layers_of = [](const std::string& wanted) {
     SessionOptions options = offload_everything();
     options.layers = wanted;
@@ -319,7 +321,7 @@ TEST(Session, TakesTheListOfLayersItIsTold) {
   EXPECT_EQ(layers_of("no.such.list"), std::pair(std::string(), 0));
 }
 
-TEST(Scope, MayBeEnteredByItsWholePath) {
+TEST(Scope, MayBeEnteredByItsFullPath) {
   Session session(offload_everything());
   const auto step = session.step();
   const Scope outside("layers.3");

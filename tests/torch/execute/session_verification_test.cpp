@@ -10,11 +10,11 @@
 namespace spillway {
 namespace {
 
-using testing::baseline_step;
 using testing::difference;
 using testing::difference_of;
 using ::testing::HasSubstr;
 using testing::recompute_everything;
+using testing::single_step;
 using testing::TinyModel;
 using testing::with_rules;
 
@@ -37,11 +37,11 @@ TEST(Verification, CatchesAKernelThatTheDispatcherDoesNotSee) {
                 session),
             0);
   ASSERT_FALSE(session.report().demoted.empty()) << session.report();
-  EXPECT_THAT(session.report().demoted[0], HasSubstr("recomputed it had other bits"));
-  EXPECT_THAT(session.report().to_text(), HasSubstr("other bits"));
+  EXPECT_THAT(session.report().demoted[0], HasSubstr("its recomputed bits differ"));
+  EXPECT_THAT(session.report().to_text(), HasSubstr("bits differ"));
 }
 
-TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {
+TEST(Verification, DemotesOnlyTheBufferThatCausedTheMismatch) {
   Session session(recompute_everything());
   EXPECT_EQ(difference_of(
                 [](const at::Tensor& weight, int) {
@@ -56,7 +56,7 @@ TEST(Verification, DemotesOnlyTheBufferWhoseFaultItIs) {
   EXPECT_GT(session.report().repeated_calls, 0U);
 }
 
-TEST(Verification, KeepsWhatIsWrittenBehindAutogradsBack) {
+TEST(Verification, KeepsWhatIsModifiedUnseenByAutograd) {
   for (const char* const action : {"recompute", "offload"}) {
     Session session(with_rules(std::string("[[rule]]\naction = \"") + action + "\"\n"));
     EXPECT_EQ(difference_of(
@@ -119,8 +119,8 @@ TEST(Verification, DemotesAllResultsOfAnUnsteadyOperator) {
   EXPECT_EQ(session.report().repeated_calls, 0U) << session.report();
 }
 
-TEST(Verification, IsRepeatedEverySoManySteps) {
-  // The kernel that the dispatcher does not see comes late; only a later proof can find it.
+TEST(Verification, IsRepeatedEveryNSteps) {
+  // The kernel that the dispatcher does not see runs late; only a later verification can find it.
   const auto demoted_with = [](int verify_every, int& different) {
     SessionOptions options = recompute_everything();
     options.verify_every = verify_every;

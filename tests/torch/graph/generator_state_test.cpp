@@ -1,4 +1,4 @@
-// Random numbers that are drawn again.
+// States of generators.
 #include "torch/graph/generator_state.hpp"
 
 #include <stdexcept>
@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-TEST(GeneratorState, IsAppliedForAsLongAsWanted) {
+TEST(GeneratorState, IsAppliedWhileTheGuardLives) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const GeneratorState state(generator);
   const at::Tensor first = at::rand({5}, generator);
@@ -28,14 +28,14 @@ TEST(GeneratorState, IsAppliedForAsLongAsWanted) {
 
 TEST(GeneratorState, RemembersTheSecondOfAPairOfNormalNumbers) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  (void)at::randn({1}, generator);  // Numbers come in pairs; the other one waits.
+  (void)at::randn({1}, generator);  // Numbers are drawn in pairs; the second one is pending.
   const GeneratorState state(generator);
   const at::Tensor next = at::randn({3}, generator);
   const GeneratorState::Applied applied(state);
   EXPECT_TRUE(at::equal(at::randn({3}, generator), next));
 }
 
-TEST(GeneratorState, IsPutBackWhenSomethingIsThrown) {
+TEST(GeneratorState, IsRestoredAfterAnException) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const GeneratorState state(generator);
   (void)at::rand({5}, generator);

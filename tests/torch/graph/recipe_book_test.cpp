@@ -18,9 +18,9 @@ namespace {
 using testing::count_different;
 using testing::Notebook;
 
-/// Made again it has the same bits in another memory.
+/// Recomputed it has the same bits in other memory.
 void expect_again(Notebook& notebook, const at::Tensor& tensor) {
-  const at::Tensor again = notebook.again(tensor);
+  const at::Tensor again = notebook.recompute(tensor);
   EXPECT_EQ(count_different({tensor}, {again}), 0) << tensor << again;
   EXPECT_NE(again.storage().data(), tensor.storage().data());
 }
@@ -56,7 +56,7 @@ TEST_F(RecipeBookTest, KnowsWhatCameFromOutside) {
   EXPECT_FALSE(notebook_.book().value(notebook_.value_of(x)).fixed);
 }
 
-TEST_F(RecipeBookTest, TellsVersionsOfAStorageApart) {
+TEST_F(RecipeBookTest, DistinguishesVersionsOfAStorage) {
   const at::Tensor x = at::randn({4});
   ValueId first = -1;
   at::Tensor before;
@@ -71,7 +71,7 @@ TEST_F(RecipeBookTest, TellsVersionsOfAStorageApart) {
   EXPECT_EQ(notebook_.maker_of(first), "aten::mul");
   EXPECT_EQ(notebook_.maker_of(y), "aten::mul_");
   expect_again(notebook_, y);
-  EXPECT_EQ(count_different({before}, {notebook_.again(first, TensorWindow(y))}), 0);
+  EXPECT_EQ(count_different({before}, {notebook_.recompute(first, TensorWindow(y))}), 0);
 }
 
 TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
@@ -84,7 +84,7 @@ TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
   expect_again(notebook_, y);
 }
 
-/// While an operator runs, somebody saves what it is going to return, as autograd does.
+/// While an operator runs, its future result is saved, as autograd does.
 std::function<void(const at::Tensor&)> save_early;
 
 TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
@@ -113,7 +113,7 @@ TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
   expect_again(notebook_, y);
 }
 
-TEST_F(RecipeBookTest, TakesNoViewForAValue) {
+TEST_F(RecipeBookTest, DoesNotTreatAViewAsAValue) {
   const at::Tensor x = at::randn({4, 6});
   at::Tensor y;
   const at::Tensor view = notebook_.follow([&] {
@@ -122,10 +122,10 @@ TEST_F(RecipeBookTest, TakesNoViewForAValue) {
   });
   EXPECT_EQ(notebook_.value_of(view), notebook_.value_of(y));
   EXPECT_EQ(notebook_.maker_of(view), "aten::mul");
-  EXPECT_EQ(count_different({view}, {notebook_.again(view)}), 0);
+  EXPECT_EQ(count_different({view}, {notebook_.recompute(view)}), 0);
 }
 
-TEST_F(RecipeBookTest, HandsAResultToTheCallAroundIfTheInnerOneFilledMemoryThatNobodyKnows) {
+TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownMemory) {
   static const auto kRegistration = c10::RegisterOperators().op(
       "spillway_test::fills(Tensor x) -> Tensor", [](const at::Tensor& x) {
         at::Tensor y;
@@ -152,9 +152,9 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfWhatCameFromOutside) {
   const at::Tensor x = at::randn({4});
   notebook_.follow([&] { return x.add_(1); });
   const Call& maker = notebook_.book().call(notebook_.book().value(notebook_.value_of(x)).maker);
-  EXPECT_EQ(maker.no_replay, "a change of something that came from outside");
+  EXPECT_EQ(maker.no_replay, "an in-place change of something that came from outside");
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(x)).problem,
-            "a change of something that came from outside (aten::add_)");
+            "an in-place change of something that came from outside (aten::add_)");
 }
 
 TEST_F(RecipeBookTest, StartsFromWhatCannotBeRepeatedIfItIsThere) {
@@ -172,23 +172,24 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
   other.fix(made);
   other.follow([&] { return made.mul_(2); });
   EXPECT_EQ(find_recipe(other.book(), other.value_of(made)).problem,
-            "a change of something that came from outside (aten::mul_)");
+            "an in-place change of something that came from outside (aten::mul_)");
 }
 
-TEST_F(RecipeBookTest, RefusesMemoryThatNoOperatorWrote) {
+TEST_F(RecipeBookTest, RejectsMemoryThatNoOperatorWrote) {
   const at::Tensor y = notebook_.follow([] { return at::empty({4}); });
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
-            "something that is not an operator wrote it (aten::empty)");
+            "it was not written by an operator (aten::empty)");
 }
 
-TEST_F(RecipeBookTest, RefusesArgumentsThatAreNoPlainTensors) {
+TEST_F(RecipeBookTest, RejectsArgumentsThatAreNotOrdinaryTensors) {
   const at::Tensor sparse = at::eye(4).to_sparse();
   const at::Tensor y = notebook_.follow([&] { return at::mm(sparse, at::ones({4, 4})); });
   const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
-  EXPECT_THAT(recipe.problem, ::testing::HasSubstr("an argument that is not a plain tensor"));
+  EXPECT_THAT(recipe.problem,
+              ::testing::HasSubstr("an argument that is not an ordinary dense tensor"));
 }
 
-TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
+TEST_F(RecipeBookTest, ReportsAnInputThatIsGone) {
   const at::Tensor y = notebook_.follow([] {
     const at::Tensor x = at::randn({4});
     return at::mul(x, x);
@@ -201,15 +202,15 @@ TEST_F(RecipeBookTest, SaysThatSomethingIsGone) {
     z = other.follow([&] { return x * 2; });
   }
   EXPECT_EQ(find_recipe(other.book(), other.value_of(z)).problem,
-            "something it was made from is gone or was changed");
+            "an input of its recipe is gone or was changed");
 }
 
-TEST_F(RecipeBookTest, SaysThatSomethingWasChanged) {
+TEST_F(RecipeBookTest, ReportsAnInputThatWasChanged) {
   const at::Tensor x = at::randn({4});
   const at::Tensor y = notebook_.follow([&] { return x * 2; });
   x.add_(1);
   EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
-            "something it was made from is gone or was changed");
+            "an input of its recipe is gone or was changed");
 }
 
 TEST_F(RecipeBookTest, HoldsNoTensor) {
@@ -223,7 +224,7 @@ TEST_F(RecipeBookTest, HoldsNoTensor) {
   EXPECT_FALSE(of_y.lock());
 }
 
-/// Programs whose result is made again from x, which is [6, 4].
+/// Programs whose result is recomputed from x, which is [6, 4].
 struct Program {
   const char* name;
   std::function<at::Tensor(const at::Tensor& x)> run;
@@ -306,8 +307,7 @@ const Program kPrograms[] = {
        return x * at::rand({6, 4});
      }},
     {"dropout", [](const at::Tensor& x) { return at::dropout(x, 0.5, true); }},
-    {"random_numbers_in_place",
-     [](const at::Tensor& x) { return at::empty_like(x).uniform_().mul_(x); }},
+    {"random_in_place", [](const at::Tensor& x) { return at::empty_like(x).uniform_().mul_(x); }},
     {"a_generator",
      [](const at::Tensor& x) {
        auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
@@ -331,7 +331,7 @@ const Program kPrograms[] = {
 INSTANTIATE_TEST_SUITE_P(RecipeBook, Arguments, ::testing::ValuesIn(kPrograms),
                          [](const auto& each) { return std::string(each.param.name); });
 
-TEST_F(RecipeBookTest, LeavesAGeneratorOfOnesOwnAsItWas) {
+TEST_F(RecipeBookTest, RestoresTheStateOfAGivenGenerator) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const at::Tensor y = notebook_.follow([&] { return at::rand({6}, generator); });
   const at::Tensor state = generator.get_state();

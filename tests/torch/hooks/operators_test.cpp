@@ -1,4 +1,4 @@
-// What the recorder knows of operators.
+// Traits of operators.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(OperatorTraits, KnowWhichArgumentsAreChanged) {
   EXPECT_TRUE(traits_of("aten::_foreach_add_", "Scalar").writes[0]);
 }
 
-TEST(OperatorTraits, RefuseCollectives) {
+TEST(OperatorTraits, RejectCollectives) {
   for (const char* const name :
        {"c10d::allreduce_", "c10d::alltoall_", "_c10d_functional::all_reduce",
         "_c10d_functional::all_gather_into_tensor", "_c10d_functional::wait_tensor"}) {
@@ -38,7 +38,7 @@ TEST(OperatorTraits, RefuseCollectives) {
             "an exchange of rows between ranks");
 }
 
-TEST(OperatorTraits, RefuseWhatChangesStatisticsWithoutSayingSo) {
+TEST(OperatorTraits, RejectOperatorsWithHiddenSideEffects) {
   for (const char* const name :
        {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::batch_norm",
         "aten::_batch_norm_impl_index", "aten::batch_norm_gather_stats",
@@ -48,14 +48,14 @@ TEST(OperatorTraits, RefuseWhatChangesStatisticsWithoutSayingSo) {
   }
 }
 
-TEST(OperatorTraits, RefuseChangesOfShapesInPlace) {
+TEST(OperatorTraits, RejectInPlaceChangesOfShapes) {
   for (const char* const name : {"aten::t_", "aten::unsqueeze_", "aten::squeeze_"}) {
     EXPECT_EQ(traits_of(name).no_replay, "an operator that changes a shape in place") << name;
   }
   EXPECT_EQ(traits_of("aten::resize_").no_replay, "an operator with side effects");
 }
 
-TEST(OperatorTraits, RefuseSizesThatDependOnData) {
+TEST(OperatorTraits, RejectSizesThatDependOnData) {
   for (const char* const name : {"aten::nonzero", "aten::masked_select", "aten::_unique2"}) {
     EXPECT_EQ(traits_of(name).no_replay, "a result whose size depends on data") << name;
   }
@@ -71,7 +71,7 @@ TEST(OperatorTraits, KnowWhatIsRandom) {
   EXPECT_FALSE(traits_of("aten::mm").random);
 }
 
-TEST(OperatorTraits, KnowMemoryThatNobodyHasWritten) {
+TEST(OperatorTraits, KnowUninitialisedMemory) {
   EXPECT_TRUE(traits_of("aten::empty", "memory_format").uninitialised);
   EXPECT_TRUE(traits_of("aten::empty_like").uninitialised);
   EXPECT_TRUE(traits_of("aten::new_empty").uninitialised);

@@ -1,4 +1,4 @@
-/// Times that a session takes from passes after the one that was recorded.
+/// Times that a session takes from passes after the profiled one.
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -12,7 +12,7 @@ namespace {
 using namespace spillway::literals;
 using testing::offload_everything;
 
-TEST(TimesOfLaterPasses, AreTakenThoughTheFirstPassMadeATable) {
+TEST(TimesOfLaterPasses, AreUsedAlthoughTheFirstPassMadeATable) {
   SessionOptions options = offload_everything();
   options.rules = {};
   options.budget = 64_MiB;
@@ -34,7 +34,7 @@ TEST(TimesOfLaterPasses, AreTakenThoughTheFirstPassMadeATable) {
   };
   run_step();
   EXPECT_GT(time_of_table(), 0);
-  for (int i = 0; i < 3; ++i) run_step();  // One that proves, one that is timed.
+  for (int i = 0; i < 3; ++i) run_step();  // Verification, then a timed step.
   EXPECT_EQ(time_of_table(), 0);
 }
 

@@ -1,4 +1,4 @@
-// Steps that are traced: what their streams did, beside what was predicted.
+// Traced steps: events of their streams compared with the predicted ones.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -36,11 +36,11 @@ using Forward = std::function<at::Tensor(TinyModel&, Step*, int)>;
 
 /// A session whose last step was traced.
 struct Traced {
-  Traced(SessionOptions options, int steps, const Forward& forward = testing::baseline_step)
+  Traced(SessionOptions options, int steps, const Forward& forward = testing::single_step)
       : session(std::move(options)) {
     session.register_model(model);
     (void)testing::train(model, &session, steps, [&](Step* step, int i) {
-      // The one after this; it is asked for within a step, as well as it could be between two.
+      // Traces the next step; it may be called within a step as well as between two.
       if (i == steps - 2) session.trace_next_step();
       if (i == steps - 1) at_start = host_memory();
       return forward(model, step, i);
@@ -186,7 +186,7 @@ TEST(TracedStep, ShowsWhatIsRepeatedAndWaitedFor) {
   EXPECT_GT(categories["backward"], 0);
 }
 
-TEST(TracedStep, HasTheCopiesThatWerePredicted) {
+TEST(TracedStep, HasThePredictedCopies) {
   for (const char* rules : {"[[rule]]\naction = \"offload\"\n", kMixed}) {
     const Traced traced(testing::with_rules(rules), 6);
     const Trace trace = traced.session.trace();
@@ -210,7 +210,7 @@ TEST(TracedStep, HasThePassesOfItsMicroBatches) {
                           "forward, chunk 0, micro-batch 1", "backward, chunk 0, micro-batch 1"));
   expect_whole(*one_by_one.events);
   const Forward pipeline = [](TinyModel& model, Step* step, int i) {
-    return testing::in_flight_step(model, step, i, 3);
+    return testing::gpipe_step(model, step, i, 3);
   };
   const Traced offload_window(testing::offload_everything(), 6, pipeline);
   expect_whole(*offload_window.events);
@@ -219,13 +219,13 @@ TEST(TracedStep, HasThePassesOfItsMicroBatches) {
   EXPECT_EQ(highest(*offload_window.events), offload_window.measured_peak());
 }
 
-TEST(TracedStep, MayBeTheOneThatRecords) {
+TEST(TracedStep, MayBeTheRecordingStep) {
   Session session(testing::offload_everything());
   TinyModel model{{}};
   session.register_model(model);
   session.trace_next_step();
   (void)testing::train(model, &session, 1,
-                       [&](Step* step, int i) { return testing::baseline_step(model, step, i); });
+                       [&](Step* step, int i) { return testing::single_step(model, step, i); });
   const auto events = session.step_events();
   ASSERT_NE(events, nullptr);
   expect_whole(*events);
@@ -235,11 +235,11 @@ TEST(TracedStep, MayBeTheOneThatRecords) {
   EXPECT_EQ(trace.processes[0].name, "measured");
 }
 
-TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
+TEST(TracedStep, IsKeptUntilAnotherStepIsTraced) {
   Traced traced(testing::offload_everything(), 4);
   const auto again = [&] {
     (void)testing::train(traced.model, &traced.session, 1, [&](Step* step, int i) {
-      return testing::baseline_step(traced.model, step, i);
+      return testing::single_step(traced.model, step, i);
     });
   };
   again();
@@ -251,13 +251,13 @@ TEST(TracedStep, StaysUntilAnotherOneIsTraced) {
   EXPECT_EQ(later->copies_out.size(), traced.events->copies_out.size());
 }
 
-TEST(TracedStep, IsForgottenIfNobodyAskedBeforeTheNextOne) {
+TEST(TracedStep, IsDiscardedIfNotReadBeforeTheNextOne) {
   TinyModel model{{}};
   Session session(testing::offload_everything());
   session.register_model(model);
   (void)testing::train(model, &session, 5, [&](Step* step, int i) {
     session.trace_next_step();
-    return testing::baseline_step(model, step, i);
+    return testing::single_step(model, step, i);
   });
   const auto step = session.step();  // It is traced, too.
   EXPECT_EQ(session.step_events(), nullptr);
@@ -267,13 +267,13 @@ TEST(TracedStep, HasTheSameBits) {
   Session session(testing::with_rules(kMixed));
   const auto forward = [&](TinyModel& model, Step* step, int i) {
     if (step != nullptr) session.trace_next_step();
-    return testing::baseline_step(model, step, i);
+    return testing::single_step(model, step, i);
   };
   EXPECT_EQ(testing::difference({}, session, 5, forward), 0);
   EXPECT_NE(session.step_events(), nullptr);
 }
 
-TEST(TracedStep, KeepsWithinABudgetWhatItSays) {
+TEST(TracedStep, MatchesThePredictionOfABudgetedPlan) {
   SessionOptions options = testing::with_rules("");
   options.budget = Budget::share(0.7);
   options.plan_in_background = false;
@@ -294,7 +294,7 @@ TEST(TracedStep, IsMissingBeforeOneWasTraced) {
               HasSubstr("[trace] no step was traced yet; call trace_next_step()"));
 }
 
-TEST(TracedStep, WantsScopesBeforeItBegins) {
+TEST(TracedStep, NeedsScopesBeforeItBegins) {
   Traced traced(testing::offload_everything(), 3);
   EXPECT_FALSE(traced.session.next_step_wants_scopes());
   traced.session.trace_next_step();

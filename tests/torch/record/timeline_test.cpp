@@ -1,4 +1,4 @@
-// What a recording step says about when things happened, and how much was allocated.
+// The timeline of a recording step: the order of events, and untracked bytes.
 #include "plan/profile/timeline.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class LlamaRun {
     session_.register_model(model_);
   }
 
-  /// The peak of the step above what was allocated before it.
+  /// The peak of the step beyond what was allocated before it.
   std::int64_t step() {
     for (at::Tensor parameter : model_.parameters()) parameter.mutable_grad() = at::Tensor();
     const at::Tensor tokens = (at::arange(32, at::kLong) * 3 % 50).view({1, 32});
@@ -116,12 +116,12 @@ TEST(Timeline, HasEveryCallSaveUnpackAndDropInOrder) {
             *run.session().profile());
 }
 
-TEST(Timeline, TellsThePeakOfAStepThatKeepsEverythingToTheByte) {
+TEST(Timeline, HasThePeakOfAStepThatKeepsEverythingToTheByte) {
   LlamaRun run(keep_everything());
   run.step();
-  const std::int64_t told = testing::kept_peak(*run.session().profile());
-  EXPECT_GT(told, 100 << 10);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(run.step(), told);
+  const std::int64_t predicted = testing::kept_peak(*run.session().profile());
+  EXPECT_GT(predicted, 100 << 10);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run.step(), predicted);
   EXPECT_EQ(run.session().profile()->granularity, 0_B);
   EXPECT_GT(run.session().profile()->fixed, 0_B);
 }
@@ -189,24 +189,24 @@ int begin_of(const ChunkProfile& chunk, const std::string& name) {
   return -1;
 }
 
-TEST(Timeline, SaysWhenTheModelLetABufferGo) {
+TEST(Timeline, HasTheLastForwardUseOfABuffer) {
   const Profile profile = recorded([](const at::Tensor& weight) {
     at::Tensor x = at::mm(at::ones({64, 64}), weight);
-    at::Tensor y = at::tanh(at::exp(x));  // Nobody has what exp made but tanh, for a moment.
+    at::Tensor y = at::tanh(at::exp(x));  // Only tanh holds the result of exp, briefly.
     at::Tensor z = at::sin(y);
-    const at::Tensor sum = y + z;  // The last that is seen of y.
+    const at::Tensor sum = y + z;  // The last use of y.
     y.reset();
     return at::cos(sum);
   });
   const ChunkProfile& chunk = profile.chunks[0];
   EXPECT_EQ(made_by(chunk, "aten::exp").last_forward_use, begin_of(chunk, "aten::sin"));
   EXPECT_EQ(made_by(chunk, "aten::tanh").last_forward_use, begin_of(chunk, "aten::cos"));
-  // Dies with the function, whose next sign of life is the sum.
+  // Freed when the function returns; the next moment is the sum.
   EXPECT_EQ(made_by(chunk, "aten::add").last_forward_use, begin_of(chunk, "aten::sum"));
   EXPECT_LT(end_of(chunk, "aten::add"), made_by(chunk, "aten::tanh").last_forward_use);
 }
 
-TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
+TEST(Timeline, MarksACallerOwnedBuffer) {
   at::Tensor held;
   const Profile profile = recorded([&](const at::Tensor& weight) {
     held = at::tanh(at::mm(at::ones({64, 64}), weight));
@@ -218,13 +218,13 @@ TEST(Timeline, SaysThatTheCallerHeldABufferAllTheTime) {
   EXPECT_GE(made_by(profile.chunks[0], "aten::exp").last_forward_use, 0);
 }
 
-TEST(Timeline, KeepsPassesApartThatTakeTurns) {
+TEST(Timeline, SeparatesAlternatingPasses) {
   Session session(offload_everything());
   TinyModel model({.dropout = 0});
   session.register_model(model);
   {
     auto step = session.step();
-    (void)testing::in_flight_step(model, &step, 0, 3);
+    (void)testing::gpipe_step(model, &step, 0, 3);
   }
   const ChunkProfile& together = session.profile()->chunks.at(0);
   Session alone(offload_everything());
@@ -238,7 +238,7 @@ TEST(Timeline, KeepsPassesApartThatTakeTurns) {
   const auto beside_calls = [](const ChunkProfile& chunk) {
     std::vector<std::pair<MomentKind, int>> found;
     for (const Moment& moment : chunk.timeline) {
-      // A first gradient is made before backward begins, in the forward of who comes last.
+      // The first gradient is allocated before backward begins, in the forward that ran last.
       if (moment.kind != MomentKind::kCallBegins && moment.kind != MomentKind::kCallEnds) {
         found.emplace_back(moment.kind, moment.index);
       }
@@ -249,7 +249,7 @@ TEST(Timeline, KeepsPassesApartThatTakeTurns) {
   EXPECT_EQ(indices(together, MomentKind::kCallEnds).size(), together.operators.size());
 }
 
-TEST(Timeline, LeavesOutWhatACallerComputesAfterItsBackward) {
+TEST(Timeline, ExcludesWhatACallerComputesAfterBackward) {
   Session session(offload_everything());
   TinyModel model({});
   session.register_model(model);
@@ -291,7 +291,7 @@ TEST(Timeline, CountsOnlyTheLastDropOfABuffer) {
   EXPECT_EQ(chunk.backward_ns, 19);
 }
 
-TEST(HostMemory, CountsWhatTensorsHaveAndTheMostOfIt) {
+TEST(HostMemory, CountsBytesOfTensorsAndTheirPeak) {
   const at::Tensor before = at::ones({1000}, at::kByte);
   count_host_memory();
   const Bytes start = host_memory();
@@ -313,9 +313,9 @@ TEST(HostMemory, CountsWhatTensorsHaveAndTheMostOfIt) {
   EXPECT_EQ(host_memory_peak(), start);
 }
 
-TEST(HostMemory, DoesNotCountTheReleaseOfWhatWasThereBefore) {
-  // The first test of the program has begun the counting; memory that torch did not allocate never
-  // counts.
+TEST(HostMemory, DoesNotCountTheReleaseOfEarlierAllocations) {
+  // The first test of the program starts the counting; memory that torch did not allocate is never
+  // counted.
   std::vector<float> mine(100);
   const Bytes start = host_memory();
   {
@@ -325,7 +325,7 @@ TEST(HostMemory, DoesNotCountTheReleaseOfWhatWasThereBefore) {
   EXPECT_EQ(host_memory(), start);
 }
 
-TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
+TEST(Timeline, ExcludesUntimedWaits) {
   using Clock = std::chrono::steady_clock;
   SessionOptions options = offload_everything();
   Session session(std::move(options));
@@ -350,7 +350,7 @@ TEST(Timeline, LeavesOutWhatIsWaitedForOthers) {
     computing += moment.compute_ns;
   }
   EXPECT_GT(computing, 0);
-  // However slow the machine is: what was computed was computed beside the wait.
+  // However slow the machine is: compute time does not include the wait.
   EXPECT_LE(computing, rest.count());
   EXPECT_THROW(untimed_wait([] { throw InvalidArgument("wait", "nobody came"); }), InvalidArgument);
 }

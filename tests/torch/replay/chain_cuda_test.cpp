@@ -37,7 +37,7 @@ class CudaChain : public ::testing::Test {
     at::manual_seed(1);
   }
 
-  /// Makes them again, in so many kernels.
+  /// Recomputes them; `kernels` kernels are expected.
   void expect_same(const std::vector<at::Tensor>& wanted, int kernels) {
     const auto runner = make_cuda_chain_runner(0);
     std::vector<ValueId> values;
@@ -56,7 +56,7 @@ class CudaChain : public ::testing::Test {
 TEST_F(CudaChain, HasTheBitsOfTheOperatorsForEveryValue) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     const at::Tensor x = all_values(dtype);
-    // Each value meets others: rows are turned.
+    // Rows are rotated so that each value is combined with others.
     const at::Tensor y = x.flatten().roll(12345).view_as(x);
     std::vector<at::Tensor> results;
     notebook_.follow([&] {
@@ -120,8 +120,8 @@ class CudaChainOfASession : public ::testing::Test {
     session_.emplace(std::move(given));
   }
 
-  /// `between` is called with what SiLU made. Nobody holds it, or the product, in backward: what
-  /// the caller holds is not recomputed.
+  /// `between` is called with the result of SiLU. Neither it nor the product may have other owners in
+  /// backward, because caller-owned buffers are not recomputed.
   std::vector<at::Tensor> gradients(Session* session,
                                     const std::function<void(const at::Tensor&)>& between) {
     for (const at::Tensor& weight : weights_) weight.mutable_grad() = at::Tensor();
@@ -155,16 +155,16 @@ class CudaChainOfASession : public ::testing::Test {
   std::optional<Session> session_;
 };
 
-TEST_F(CudaChainOfASession, IsProvedAndUsed) {
+TEST_F(CudaChainOfASession, IsVerifiedAndUsed) {
   expect_the_bits_of_no_session([](const at::Tensor&) {});
   EXPECT_EQ(session_->report().repeated_calls, 2U) << session_->report();
   EXPECT_EQ(session_->report().fused_kernels, 1U) << session_->report();
   EXPECT_TRUE(session_->report().fallbacks.empty()) << session_->report();
 }
 
-/// Memory is written past the dispatcher, so what is remade differs. That might be the kernel's
-/// fault: the session goes on without such kernels, proves again, and then knows that it was not.
-TEST_F(CudaChainOfASession, IsGivenUpBeforeBuffersAre) {
+/// Memory is written unseen by the dispatcher, so recomputed bits differ. Fusion might be the cause:
+/// the session disables it and verifies again, which shows that it was not.
+TEST_F(CudaChainOfASession, IsDisabledBeforeBuffersAreDemoted) {
   expect_the_bits_of_no_session([](const at::Tensor& made) {
     ASSERT_EQ(cudaMemsetAsync(made.mutable_data_ptr(), 0, 1024, c10::cuda::getCurrentCUDAStream()),
               cudaSuccess);
@@ -172,9 +172,7 @@ TEST_F(CudaChainOfASession, IsGivenUpBeforeBuffersAre) {
   const SessionReport report = session_->report();
   EXPECT_EQ(report.fused_kernels, 0U) << report;
   EXPECT_EQ(report.demoted.size(), 1U) << report;
-  EXPECT_EQ(report.fallbacks.count(
-                "what was proved differs where replays are fused, so they are not any more"),
-            1U)
+  EXPECT_EQ(report.fallbacks.count("verification failed with fused replays: fusion is now off"), 1U)
       << report;
 }
 

@@ -20,7 +20,7 @@ using Operation = ChainProgram::Operation;
 constexpr std::int64_t kRows = 512;
 constexpr std::int64_t kInner = 256;
 
-/// Does what a program says by the operators of torch, one by one.
+/// Runs a program by torch's operators, one by one.
 class Interpreter final : public ChainRunner {
  public:
   [[nodiscard]] bool run(const ChainProgram& program, std::int64_t elements, std::int64_t inner,
@@ -91,7 +91,7 @@ class ChainTest : public ::testing::Test {
     return at::randn({kRows, inner}).to(dtype);
   }
 
-  /// Makes them again and counts those that differ in a bit.
+  /// Recomputes them and counts those that differ in a bit.
   int repeat(const std::vector<at::Tensor>& wanted) {
     std::vector<ValueId> values;
     for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
@@ -122,7 +122,7 @@ class ChainTest : public ::testing::Test {
   int kernels_ = 0;
 };
 
-TEST_F(ChainTest, MakesAProductAndWhatItIsMadeOfInOneKernel) {
+TEST_F(ChainTest, ComputesAProductAndItsInputInOneKernel) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
   at::Tensor bent;
@@ -137,7 +137,7 @@ TEST_F(ChainTest, MakesAProductAndWhatItIsMadeOfInOneKernel) {
   EXPECT_EQ(interpreter_.programs[0].inputs.size(), 2U);
 }
 
-TEST_F(ChainTest, KeepsWhatNobodyElseReadsOutOfMemory) {
+TEST_F(ChainTest, DoesNotStoreWhatNothingElseReads) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
   const at::Tensor product = notebook_.follow([&] { return at::silu(gate) * up; });
@@ -181,7 +181,7 @@ TEST_F(ChainTest, WaitsForWhatIsMadeMeanwhile) {
   EXPECT_EQ(kernels_, 1);
 }
 
-TEST_F(ChainTest, EndsWhereSomethingElseReadsIt) {
+TEST_F(ChainTest, EndsWhereAnotherCallReadsIt) {
   const at::Tensor gate = some();
   const at::Tensor product = notebook_.follow([&] {
     const at::Tensor bent = at::silu(gate);
@@ -207,16 +207,16 @@ TEST_F(ChainTest, EndsWhereSomethingIsChangedInPlace) {
   EXPECT_THAT(operations(0), ElementsAre(Operation::kSilu, Operation::kAdd, Operation::kMul));
 }
 
-TEST_F(ChainTest, LeavesOperatorsAloneThatItDoesNotKnow) {
+TEST_F(ChainTest, SkipsUnsupportedOperators) {
   const at::Tensor gate = some();
   for (const auto& program : std::vector<std::function<at::Tensor()>>{
            [&] { return at::silu(gate).mul(2).neg(); },               // A number.
-           [&] { return at::add(at::silu(gate), gate, 0.5); },        // Not a plain sum.
+           [&] { return at::add(at::silu(gate), gate, 0.5); },        // A scaled sum.
            [&] { return at::silu(gate).pow(3); },                     // Another power.
            [&] { return at::silu(gate.t()) * gate.t(); },             // Not in one piece.
-           [&] { return at::silu(some(at::kDouble)) * 1; },           // Another type,
-           [&] { return at::silu(some(at::kBFloat16, 252)).neg(); },  // width,
-           [&] { return at::silu(gate.narrow(0, 0, 8)).neg(); },      // and size.
+           [&] { return at::silu(some(at::kDouble)) * 1; },           // Another type.
+           [&] { return at::silu(some(at::kBFloat16, 252)).neg(); },  // Another width.
+           [&] { return at::silu(gate.narrow(0, 0, 8)).neg(); },      // Another size.
        }) {
     const at::Tensor result = notebook_.follow(program);
     EXPECT_EQ(repeat({result}), 0);
@@ -236,8 +236,8 @@ TEST_F(ChainTest, RunsOneByOneWhereThereIsNoKernel) {
   EXPECT_EQ(kernels_, 0);
 }
 
-/// What a later replay reads is there, and goes with its last reader.
-TEST_F(ChainTest, HoldsWhatLaterReplaysRead) {
+/// What a later replay reads is cached, and freed after its last reader.
+TEST_F(ChainTest, CachesWhatLaterReplaysRead) {
   const at::Tensor gate = some();
   at::Tensor product;
   ValueId bent = -1;

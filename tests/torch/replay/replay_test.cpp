@@ -68,10 +68,11 @@ TEST_F(ReplayTest, RepeatsEachCallOnceForAllThatReadIt) {
   run(of_left);
   run(of_right);
   EXPECT_EQ(calls_of_counted, 1);
-  EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
+  EXPECT_EQ(count_different({left, right}, {notebook_.recompute(left), notebook_.recompute(right)}),
+            0);
 }
 
-TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
+TEST_F(ReplayTest, FreesAValueAfterItsLastReader) {
   ValueId shared = -1;
   ValueId between = -1;
   at::Tensor left;
@@ -93,7 +94,7 @@ TEST_F(ReplayTest, LetsGoOfAValueAtItsLastReader) {
   EXPECT_TRUE(is_recomputed(notebook_.value_of(right)));
 }
 
-TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
+TEST_F(ReplayTest, RecomputesWhatTheLimitEvicted) {
   ValueId shared = -1;
   at::Tensor left;
   const at::Tensor right = notebook_.follow([&] {
@@ -113,10 +114,11 @@ TEST_F(ReplayTest, MakesAgainWhatTheBoundLetGo) {
   run(notebook_.value_of(right));
   EXPECT_EQ(calls_of_counted, 2);
   EXPECT_FALSE(is_recomputed(shared));
-  EXPECT_EQ(count_different({left, right}, {notebook_.again(left), notebook_.again(right)}), 0);
+  EXPECT_EQ(count_different({left, right}, {notebook_.recompute(left), notebook_.recompute(right)}),
+            0);
 }
 
-TEST_F(ReplayTest, LetsTheOldestGoFirst) {
+TEST_F(ReplayTest, EvictsTheOldestFirst) {
   std::vector<ValueId> shared;
   std::vector<at::Tensor> ends;
   notebook_.follow([&] {
@@ -162,7 +164,7 @@ TEST_F(ReplayTest, ChangesNothingButItsOwnCopies) {
 }
 
 TEST_F(ReplayTest, StartsFromACopyWhereARootIsChangedInPlace) {
-  // What a job is given belongs to others, even if the call it is for changes it.
+  // The inputs of a job belong to others, even if a call changes them.
   const at::Tensor y = notebook_.follow([&] { return x_.clone().mul_(2); });
   const ValueId after = notebook_.value_of(y);
   const Call& change = notebook_.book().call(notebook_.book().value(after).maker);
@@ -174,7 +176,7 @@ TEST_F(ReplayTest, StartsFromACopyWhereARootIsChangedInPlace) {
   job.wanted[after] = true;
   Replay::run(notebook_.book(), job);
   EXPECT_EQ(count_different({given}, {x_}), 0);
-  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+  EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
 }
 
 TEST_F(ReplayTest, UsesTheDefaultTypeOfTheForwardPass) {
@@ -183,7 +185,7 @@ TEST_F(ReplayTest, UsesTheDefaultTypeOfTheForwardPass) {
   const at::Tensor y = notebook_.follow([] { return at::full({4}, 1.5); });
   c10::set_default_dtype(was);
   ASSERT_EQ(y.scalar_type(), at::kDouble);
-  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+  EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
   EXPECT_EQ(c10::get_default_dtype(), was);
 }
 
@@ -202,7 +204,7 @@ TEST_F(ReplayTest, UsesTheDeterministicAlgorithmsOfTheForwardPass) {
           .call(x_);
     });
     at::globalContext().setDeterministicAlgorithms(!deterministic, false);
-    EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+    EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
     EXPECT_EQ(at::globalContext().deterministicAlgorithms(), !deterministic);
   }
   at::globalContext().setDeterministicAlgorithms(false, false);
@@ -213,7 +215,7 @@ TEST_F(ReplayTest, IsNotCastByAutocast) {
   const at::Tensor y = notebook_.follow([&] { return at::mm(a, a); });
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
   at::autocast::set_autocast_enabled(at::kCPU, true);
-  const at::Tensor again = notebook_.again(y);
+  const at::Tensor again = notebook_.recompute(y);
   const bool still_on = at::autocast::is_autocast_enabled(at::kCPU);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_TRUE(still_on);
@@ -228,7 +230,7 @@ TEST_F(ReplayTest, RepeatsWhatAutocastDid) {
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   ASSERT_EQ(y.scalar_type(), at::kBFloat16);
-  EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+  EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
 }
 
 TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
@@ -247,7 +249,7 @@ TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
           .call(x_);
     });
     const at::AutoGradMode gradients(!on);
-    EXPECT_EQ(count_different({y}, {notebook_.again(y)}), 0);
+    EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
     EXPECT_EQ(at::GradMode::is_enabled(), !on);
   }
 }
@@ -255,31 +257,31 @@ TEST_F(ReplayTest, HasGradientsOnWhereTheForwardPassHad) {
 TEST_F(ReplayTest, MakesNoGraph) {
   const at::Tensor weight = at::randn({16}).set_requires_grad(true);
   const at::Tensor y = notebook_.follow([&] { return (weight * x_).sin(); });
-  const at::Tensor again = notebook_.again(y);
+  const at::Tensor again = notebook_.recompute(y);
   EXPECT_FALSE(again.requires_grad());
 }
 
-TEST_F(ReplayTest, IsNotFollowedItself) {
+TEST_F(ReplayTest, IsNotRecordedItself) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin().cos(); });
   const CallId calls = notebook_.book().calls();
-  (void)notebook_.follow([&] { return notebook_.again(y); });
+  (void)notebook_.follow([&] { return notebook_.recompute(y); });
   EXPECT_EQ(notebook_.book().calls(), calls);
 }
 
-TEST_F(ReplayTest, RefusesARootThatWasChanged) {
+TEST_F(ReplayTest, ThrowsIfARootWasChanged) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
   x_.add_(1);
   EXPECT_THAT(
-      error_text<c10::Error>([&] { (void)notebook_.again(y); }),
+      error_text<c10::Error>([&] { (void)notebook_.recompute(y); }),
       ::testing::HasSubstr("modified by an inplace operation: [float [16]] is at version 2"));
 }
 
 TEST_F(ReplayTest, NamesTheCallWhoseArgumentIsGone) {
   const at::Tensor y = notebook_.follow([&] { return x_.sin(); });
   x_.reset();
-  EXPECT_THAT(
-      error_text<c10::Error>([&] { (void)notebook_.again(y); }),
-      ::testing::HasSubstr("[recompute] aten::sin cannot be repeated: an argument of it is gone"));
+  EXPECT_THAT(error_text<c10::Error>([&] { (void)notebook_.recompute(y); }),
+              ::testing::HasSubstr(
+                  "[recompute] aten::sin cannot be repeated: one of its arguments is gone"));
 }
 
 }  // namespace

@@ -10,19 +10,19 @@
 namespace spillway {
 namespace {
 
-/// Whether a buffer that should be `original` and came back as `remade` fails.
+/// Whether verification fails for a buffer `original` that was recomputed as `recomputed`.
 bool fails(const at::Tensor& original, const at::Tensor& recomputed) {
-  Verification proof;
-  proof.compare({0, 3}, original, recomputed, {});
-  return !proof.read().empty();
+  Verification verification;
+  verification.compare({0, 3}, original, recomputed, {});
+  return !verification.read().empty();
 }
 
-TEST(Verification, TakesANanForEqualToItself) {
+TEST(Verification, TreatsANanAsEqualToItself) {
   const at::Tensor x = at::full({4}, std::nan(""));
   EXPECT_FALSE(fails(x, x.clone()));
 }
 
-TEST(Verification, TellsNansApartByTheirBits) {
+TEST(Verification, DistinguishesNansByTheirBits) {
   const at::Tensor x = at::full({4}, std::nan(""));
   at::Tensor y = x.clone();
   y.view(at::kInt)[2].bitwise_xor_(1);
@@ -30,7 +30,7 @@ TEST(Verification, TellsNansApartByTheirBits) {
   EXPECT_TRUE(fails(x, y));
 }
 
-TEST(Verification, TellsZeroFromMinusZero) {
+TEST(Verification, DistinguishesZeroFromMinusZero) {
   EXPECT_TRUE(fails(at::zeros({4}), -at::zeros({4})));
   EXPECT_FALSE(fails(-at::zeros({4}), -at::zeros({4})));
 }
@@ -55,10 +55,10 @@ TEST(Verification, ComparesEveryPieceOfALargeBuffer) {
   constexpr std::int64_t kPiece = 1 << 24;  // Larger ones are compared in pieces of it.
   const at::Tensor x = at::zeros({3, kPiece - 5}, at::kShort);
   EXPECT_FALSE(fails(x, x.clone()));
-  for (const std::int64_t place : {std::int64_t{0}, kPiece - 1, kPiece, x.numel() - 1}) {
+  for (const std::int64_t position : {std::int64_t{0}, kPiece - 1, kPiece, x.numel() - 1}) {
     at::Tensor y = x.clone();
-    y.view(-1)[place] = 1;
-    EXPECT_TRUE(fails(x, y)) << place;
+    y.view(-1)[position] = 1;
+    EXPECT_TRUE(fails(x, y)) << position;
   }
 }
 
@@ -82,19 +82,20 @@ TEST(Verification, ComparesASingleNumber) {
   EXPECT_TRUE(fails(at::scalar_tensor(2.0), at::scalar_tensor(3.0)));
 }
 
-TEST(Verification, SaysWhoseFaultItIs) {
-  Verification proof;
+TEST(Verification, FindsTheBufferThatCausedAMismatch) {
+  Verification verification;
   const at::Tensor good = at::ones({4});
   const at::Tensor bad = at::zeros({4});
-  proof.compare({0, 1}, good, bad, {});
-  proof.compare({0, 2}, good, bad, {{0, 1}, {0, 2}});  // A buffer may be among what it is made of.
-  proof.compare({0, 3}, good, bad, {{0, 4}});
-  proof.compare({0, 4}, good, good, {{0, 1}});
-  const std::vector<Verification::Failure> failures = proof.read();
+  verification.compare({0, 1}, good, bad, {});
+  verification.compare({0, 2}, good, bad,
+                       {{0, 1}, {0, 2}});  // A buffer may be among what it is made of.
+  verification.compare({0, 3}, good, bad, {{0, 4}});
+  verification.compare({0, 4}, good, good, {{0, 1}});
+  const std::vector<Verification::Failure> failures = verification.read();
   ASSERT_EQ(failures.size(), 3U);
   EXPECT_EQ(failures[0].key.buffer, 1);
   EXPECT_TRUE(failures[0].own);
-  EXPECT_EQ(failures[0].reason, "recomputed it had other bits");
+  EXPECT_EQ(failures[0].reason, "its recomputed bits differ");
   EXPECT_EQ(failures[1].key.buffer, 2);
   EXPECT_FALSE(failures[1].own);
   EXPECT_EQ(failures[2].key.buffer, 3);
@@ -102,21 +103,21 @@ TEST(Verification, SaysWhoseFaultItIs) {
 }
 
 TEST(Verification, FailsABufferThatWasRightInOneMicroBatchAndWrongInAnother) {
-  Verification proof;
-  proof.compare({0, 1}, at::ones({4}), at::ones({4}), {});
-  proof.compare({0, 1}, at::ones({4}), at::zeros({4}), {});
-  proof.compare({0, 1}, at::ones({4}), at::ones({4}), {});
-  EXPECT_EQ(proof.read().size(), 1U);
+  Verification verification;
+  verification.compare({0, 1}, at::ones({4}), at::ones({4}), {});
+  verification.compare({0, 1}, at::ones({4}), at::zeros({4}), {});
+  verification.compare({0, 1}, at::ones({4}), at::ones({4}), {});
+  EXPECT_EQ(verification.read().size(), 1U);
 }
 
-TEST(Verification, NamesWhatCouldNotBeMadeAgain) {
-  Verification proof;
-  proof.refuse({1, 5}, "a collective (c10d::allreduce_)");
-  const std::vector<Verification::Failure> failures = proof.read();
+TEST(Verification, NamesWhatCouldNotBeRecomputed) {
+  Verification verification;
+  verification.mark_unrecomputable({1, 5}, "a collective (c10d::allreduce_)");
+  const std::vector<Verification::Failure> failures = verification.read();
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].key, (Verification::Key{1, 5}));
   EXPECT_EQ(failures[0].reason, "not recomputable: a collective (c10d::allreduce_)");
-  EXPECT_TRUE(proof.read().empty());
+  EXPECT_TRUE(verification.read().empty());
 }
 
 }  // namespace

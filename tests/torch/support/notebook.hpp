@@ -1,4 +1,4 @@
-/// A recipe book that follows what a test does, and makes values again; for tests of the parts of
+/// A recipe book that records what a test does and recomputes values; for tests of the parts of
 /// recomputation without a session.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace spillway::testing {
 
 class Notebook final : public CallListener {
  public:
-  /// Follows the operators that `program` calls; gives what it gives.
+  /// Records the operators that `program` calls; returns its result.
   template <typename Program>
   auto follow(Program&& program) {
     struct Following {
@@ -33,12 +33,12 @@ class Notebook final : public CallListener {
     book_.end(call, outputs);
   }
 
-  /// From now on a parameter.
+  /// Treats it as a parameter from now on.
   void fix(const at::Tensor& tensor) { fixed_.insert(tensor.storage().unsafeGetStorageImpl()); }
 
   [[nodiscard]] RecipeBook& book() { return book_; }
   [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return book_.saved(tensor); }
-  /// Empty if nobody is known to have made it.
+  /// Empty if its producer is unknown.
   [[nodiscard]] std::string maker_of(ValueId value) const {
     const CallId maker = book_.value(value).maker;
     return maker < 0 ? "" : book_.call(maker).traits->name;
@@ -47,7 +47,7 @@ class Notebook final : public CallListener {
     return maker_of(value_of(tensor));
   }
 
-  /// What has to be repeated for these values, from what came from outside.
+  /// The calls to repeat to recompute these values from values that came from outside.
   [[nodiscard]] Replay::Job job_for(const std::vector<ValueId>& values) const {
     Replay::Job job;
     std::set<CallId> calls;
@@ -55,7 +55,7 @@ class Notebook final : public CallListener {
       job.wanted[value] = true;
       const auto there = [this](ValueId id) {
         const Value& each = book_.value(id);
-        return each.remade || each.fixed || each.maker < 0;
+        return each.recomputed || each.fixed || each.maker < 0;
       };
       for (const CallId call : calls_to_repeat(book_, value, there)) calls.insert(call);
     }
@@ -72,14 +72,14 @@ class Notebook final : public CallListener {
     return job;
   }
 
-  /// The value made again, seen as `window` saw it.
-  [[nodiscard]] at::Tensor again(ValueId value, const TensorWindow& window) {
+  /// The recomputed value, viewed as by `window`.
+  [[nodiscard]] at::Tensor recompute(ValueId value, const TensorWindow& window) {
     if (!book_.value(value).recomputed) Replay::run(book_, job_for({value}));
     return window.on(book_.value(value).recomputed);
   }
-  /// What the tensor holds now, made again.
-  [[nodiscard]] at::Tensor again(const at::Tensor& tensor) {
-    return again(value_of(tensor), TensorWindow(tensor));
+  /// The recomputed value of the tensor.
+  [[nodiscard]] at::Tensor recompute(const at::Tensor& tensor) {
+    return recompute(value_of(tensor), TensorWindow(tensor));
   }
 
  private:

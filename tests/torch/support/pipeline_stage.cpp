@@ -34,7 +34,7 @@ bool PipelineStage::is_last(int chunk) const {
   return part(chunk) + 1 == options_.rank.chunks * options_.rank.stages;
 }
 
-at::Tensor PipelineStage::made_up(int what, int chunk, int micro_batch, int seed) const {
+at::Tensor PipelineStage::synthetic(int what, int chunk, int micro_batch, int seed) const {
   at::manual_seed(
       static_cast<std::uint64_t>(((seed * 64 + micro_batch) * 64 + part(chunk)) * 4 + what));
   return at::randn({options_.tokens, options_.hidden});
@@ -62,10 +62,10 @@ std::vector<at::Tensor> PipelineStage::run(Step* step, const std::vector<Pipelin
 }
 
 void PipelineStage::forward(const PipelineAction& action, int seed) {
-  Flight flight;
-  flight.input = made_up(0, action.chunk, action.micro_batch, seed);
-  if (part(action.chunk) > 0) flight.input.set_requires_grad(true);
-  at::Tensor x = flight.input;
+  OpenPass open;
+  open.input = synthetic(0, action.chunk, action.micro_batch, seed);
+  if (part(action.chunk) > 0) open.input.set_requires_grad(true);
+  at::Tensor x = open.input;
   const std::vector<Layer>& layers = chunks_[static_cast<std::size_t>(action.chunk)];
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Scope scope("layers." +
@@ -74,21 +74,21 @@ void PipelineStage::forward(const PipelineAction& action, int seed) {
     const at::Tensor up = at::gelu(at::linear(h, layers[i].up));
     x = x + at::dropout(at::linear(up, layers[i].down), options_.dropout, true);
   }
-  flight.output = is_last(action.chunk) ? at::mean(at::mul(x, x)) : x;
-  in_flight_[{action.chunk, action.micro_batch}] = std::move(flight);
+  open.output = is_last(action.chunk) ? at::mean(at::mul(x, x)) : x;
+  open_passes_[{action.chunk, action.micro_batch}] = std::move(open);
 }
 
 void PipelineStage::backward(const PipelineAction& action, int seed,
                              std::vector<at::Tensor>* values) {
-  Flight flight = std::move(in_flight_.at({action.chunk, action.micro_batch}));
-  in_flight_.erase({action.chunk, action.micro_batch});
+  OpenPass open = std::move(open_passes_.at({action.chunk, action.micro_batch}));
+  open_passes_.erase({action.chunk, action.micro_batch});
   if (is_last(action.chunk)) {
-    flight.output.backward();
-    if (values != nullptr) values->push_back(flight.output.detach().clone());
+    open.output.backward();
+    if (values != nullptr) values->push_back(open.output.detach().clone());
   } else {
-    flight.output.backward(made_up(1, action.chunk, action.micro_batch, seed));
+    open.output.backward(synthetic(1, action.chunk, action.micro_batch, seed));
   }
-  if (values != nullptr && part(action.chunk) > 0) values->push_back(flight.input.grad().clone());
+  if (values != nullptr && part(action.chunk) > 0) values->push_back(open.input.grad().clone());
 }
 
 std::vector<at::Tensor> PipelineStage::gradients() const {

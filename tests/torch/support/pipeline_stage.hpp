@@ -1,5 +1,5 @@
 /// One rank of a pipeline by itself: a small model for each of its chunks, run in the order of the
-/// rank's schedule. What neighbours would send is made up, and the same every time.
+/// rank's schedule. Messages of its neighbours are synthetic and repeatable.
 #pragma once
 
 #include <map>
@@ -30,8 +30,8 @@ class PipelineStage {
   /// Passes and messages of this rank, with another number of micro-batches if one is given.
   [[nodiscard]] std::vector<PipelineAction> actions(int micro_batches = 0) const;
 
-  /// Runs them. Without a step, nothing is told to anybody. `seed`: of what is made up.
-  /// Returns the losses and the gradients of inputs, of which it keeps none if `keep` is false.
+  /// Runs them; `step` may be null. `seed`: of the synthetic messages.
+  /// Returns the losses and the gradients of inputs; nothing if `keep` is false.
   std::vector<at::Tensor> run(Step* step, const std::vector<PipelineAction>& actions, int seed,
                               bool keep = true);
 
@@ -44,7 +44,7 @@ class PipelineStage {
   struct Layer {
     at::Tensor norm, up, down;
   };
-  struct Flight {
+  struct OpenPass {
     at::Tensor input;
     at::Tensor output;  ///< Of the last part: the loss.
   };
@@ -52,14 +52,14 @@ class PipelineStage {
   [[nodiscard]] at::Tensor weight(std::vector<std::int64_t> sizes);
   [[nodiscard]] int part(int chunk) const;
   [[nodiscard]] bool is_last(int chunk) const;
-  [[nodiscard]] at::Tensor made_up(int what, int chunk, int micro_batch, int seed) const;
+  [[nodiscard]] at::Tensor synthetic(int what, int chunk, int micro_batch, int seed) const;
   void forward(const PipelineAction& action, int seed);
   void backward(const PipelineAction& action, int seed, std::vector<at::Tensor>* values);
 
   StageOptions options_;
   std::vector<std::vector<Layer>> chunks_;
   std::vector<at::Tensor> parameters_;
-  std::map<std::pair<int, int>, Flight> in_flight_;
+  std::map<std::pair<int, int>, OpenPass> open_passes_;
 };
 
 }  // namespace spillway::testing

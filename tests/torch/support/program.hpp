@@ -75,7 +75,7 @@ inline MakeProgram loss_of(std::function<std::vector<at::Tensor>()> weights,
   };
 }
 
-/// That it recomputes, and that nothing has to be demoted for it.
+/// Expects that it recomputes and that nothing is demoted.
 inline void expect_recomputed(const Session& session) {
   const SessionReport report = session.report();
   EXPECT_GT(report.repeated_calls, 0U) << report;

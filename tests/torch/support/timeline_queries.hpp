@@ -1,4 +1,4 @@
-/// Questions that tests ask of a recorded timeline.
+/// Queries on a profiled timeline.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ inline int moment_of(const ChunkProfile& chunk, MomentKind kind, int index) {
   return found == chunk.timeline.end() ? -1 : static_cast<int>(found - chunk.timeline.begin());
 }
 
-/// What a step in which everything is kept has allocated at most, above what was there before, as
-/// the timeline of the first chunk tells.
+/// The peak of a step that keeps everything, beyond what is allocated before it, computed from the
+/// timeline of the first chunk.
 inline std::int64_t kept_peak(const Profile& profile) {
   const ChunkProfile& chunk = profile.chunks.at(0);
   const auto step =

@@ -11,8 +11,7 @@
 namespace spillway::testing {
 
 TinyModel::TinyModel(const TinyOptions& options) : options_(options) {
-  at::set_num_threads(
-      1);  // Several sessions on few cores: more threads only get in each other's way.
+  at::set_num_threads(1);  // Several sessions on few cores: more threads would be slower.
   at::manual_seed(7);
   const std::int64_t hidden = options.hidden;
   embedding_ = make({options.vocabulary, hidden});

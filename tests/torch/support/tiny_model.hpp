@@ -1,4 +1,4 @@
-/// A small transformer of plain functions, with scopes, for tests of sessions.
+/// A small transformer without modules, with scopes, for tests of sessions.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ class TinyModel {
   [[nodiscard]] std::vector<at::Tensor> buffers() const { return {}; }
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   void zero_gradients();
-  /// One plain gradient step.
+  /// One step of gradient descent.
   void update();
 
  private:

@@ -1,4 +1,4 @@
-/// What tests of sessions share: a model trained without and with a session, compared bit for bit.
+/// Trains a model without and with a session and compares the results bit for bit.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace spillway::testing {
 
-/// On the CPU, with windows so small that buffers of a tiny model do leave.
+/// On the CPU, with windows so small that buffers of a tiny model are released.
 inline SessionOptions with_rules(const std::string& rules) {
   using namespace spillway::literals;
   SessionOptions options;
@@ -54,9 +54,9 @@ std::vector<at::Tensor> train(TinyModel& model, Session* session, int steps, For
 template <typename Forward>
 int difference(const TinyOptions& shape, Session& session, int steps, Forward&& forward) {
   const Deterministic deterministic;
-  TinyModel plain(shape);
-  const auto without =
-      train(plain, nullptr, steps, [&](Step* step, int i) { return forward(plain, step, i); });
+  TinyModel baseline(shape);
+  const auto without = train(baseline, nullptr, steps,
+                             [&](Step* step, int i) { return forward(baseline, step, i); });
   TinyModel managed(shape);
   session.register_model(managed);
   const auto with =
@@ -64,13 +64,13 @@ int difference(const TinyOptions& shape, Session& session, int steps, Forward&& 
   return count_different(without, with);
 }
 
-inline at::Tensor baseline_step(TinyModel& model, Step* /*step*/, int i) {
+inline at::Tensor single_step(TinyModel& model, Step* /*step*/, int i) {
   at::Tensor loss = model.loss(model.tokens(2, 32, i));
   loss.backward();
   return loss;
 }
 
-/// Micro-batches whose backward follows at once; gives the sum of their losses.
+/// Micro-batches whose backward follows at once; returns the sum of their losses.
 inline at::Tensor accumulated_step(TinyModel& model, int i, int micro_batches) {
   at::Tensor total = at::zeros({});
   for (int micro = 0; micro < micro_batches; ++micro) {
@@ -81,8 +81,8 @@ inline at::Tensor accumulated_step(TinyModel& model, int i, int micro_batches) {
   return total;
 }
 
-/// All forwards, then all backwards, as a pipeline has them in flight.
-inline at::Tensor in_flight_step(TinyModel& model, Step* step, int i, int micro_batches) {
+/// All forwards, then all backwards, as in GPipe.
+inline at::Tensor gpipe_step(TinyModel& model, Step* step, int i, int micro_batches) {
   std::vector<at::Tensor> losses;
   for (int micro = 0; micro < micro_batches; ++micro) {
     if (step != nullptr) step->pass(0, micro);

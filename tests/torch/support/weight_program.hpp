@@ -9,7 +9,7 @@
 
 namespace spillway::testing {
 
-/// What a program may do with tensors that autograd saves; gives the loss.
+/// A program on tensors that autograd saves; returns the loss.
 using WeightProgram = at::Tensor (*)(const at::Tensor& weight, int step);
 
 /// The weight's gradients without and with recompute over some steps; the number that differ.

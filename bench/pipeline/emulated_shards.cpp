@@ -1,4 +1,4 @@
-#include "stand_in_shards.hpp"
+#include "emulated_shards.hpp"
 
 #include <mutex>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace spillway::bench {
 namespace {
 
-/// Gathers may be waited for on threads of autograd.
+/// Threads: autograd threads may wait for gathers.
 struct Link {
   Link(c10::Device wanted, double bytes_per_second)
       : device(make_torch_device(wanted)), stream(*device, bytes_per_second) {}
@@ -44,9 +44,9 @@ class OwnWords final : public ShardGroup::Words {
   std::vector<std::uint64_t> all_;
 };
 
-class StandInShards final : public ShardGroup {
+class EmulatedShards final : public ShardGroup {
  public:
-  StandInShards(c10::Device device, int ranks, double bytes_per_second)
+  EmulatedShards(c10::Device device, int ranks, double bytes_per_second)
       : ranks_(ranks), link_(std::make_shared<Link>(device, bytes_per_second)) {}
 
   [[nodiscard]] int rank() const override { return 0; }
@@ -69,9 +69,9 @@ class StandInShards final : public ShardGroup {
 
 }  // namespace
 
-std::shared_ptr<ShardGroup> stand_in_shards(c10::Device device, int ranks,
+std::shared_ptr<ShardGroup> emulated_shards(c10::Device device, int ranks,
                                             double bytes_per_second) {
-  return std::make_shared<StandInShards>(device, ranks, bytes_per_second);
+  return std::make_shared<EmulatedShards>(device, ranks, bytes_per_second);
 }
 
 }  // namespace spillway::bench

@@ -1,4 +1,4 @@
-#include "torch/record/pass_record.hpp"
+#include "torch/record/pass_profiler.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
-                     const std::string& saver) {
+int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                       const std::string& saver) {
   const int id = find_or_add(tensor, fixed, value, saver);
   SiteProfile site;
   site.buffer = id;
@@ -24,8 +24,8 @@ int PassRecord::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
   return id;
 }
 
-int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
-                            const std::string& saver) {
+int PassProfiler::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
+                              const std::string& saver) {
   c10::StorageImpl* const storage =
       tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
   if (storage != nullptr) {
@@ -48,34 +48,34 @@ int PassRecord::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId
   return chunk_.buffers.back().id;
 }
 
-void PassRecord::unpacked(int buffer) {
+void PassProfiler::unpacked(int buffer) {
   BufferProfile& found = chunk_.buffers[static_cast<std::size_t>(buffer)];
-  const int place = static_cast<int>(chunk_.unpack_order.size());
-  if (found.first_unpack < 0) found.first_unpack = place;
-  found.last_unpack = place;
+  const int position = static_cast<int>(chunk_.unpack_order.size());
+  if (found.first_unpack < 0) found.first_unpack = position;
+  found.last_unpack = position;
   chunk_.unpack_order.push_back(buffer);
 }
 
-void PassRecord::fix(int buffer, FixedReason reason) {
+void PassProfiler::fix(int buffer, FixedReason reason) {
   FixedReason& fixed = chunk_.buffers[static_cast<std::size_t>(buffer)].fixed;
   if (fixed == FixedReason::kNone) fixed = reason;
 }
 
-void PassRecord::last_forward_use(int buffer, std::size_t moment) {
+void PassProfiler::set_last_forward_use(int buffer, std::size_t moment) {
   chunk_.buffers[static_cast<std::size_t>(buffer)].last_forward_use = static_cast<int>(moment);
 }
 
-void PassRecord::released_with_forward(const std::vector<Moment>& moments) {
+void PassProfiler::released_with_forward(const std::vector<Moment>& moments) {
   const auto begins = std::find_if(moments.begin(), moments.end(), [](const Moment& moment) {
     return moment.kind == MomentKind::kBackwardBegins;
   });
-  const auto place = static_cast<int>(begins - moments.begin());
+  const auto position = static_cast<int>(begins - moments.begin());
   for (BufferProfile& buffer : chunk_.buffers) {
-    if (place > 0 && buffer.last_forward_use == place) buffer.last_forward_use = place - 1;
+    if (position > 0 && buffer.last_forward_use == position) buffer.last_forward_use = position - 1;
   }
 }
 
-void PassRecord::begin_backward(const RecipeBook& book) {
+void PassProfiler::begin_backward(const RecipeBook& book) {
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
     if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
@@ -83,17 +83,17 @@ void PassRecord::begin_backward(const RecipeBook& book) {
   }
 }
 
-bool PassRecord::has_sizes_of(const ChunkProfile& other) const {
+bool PassProfiler::has_sizes_of(const ChunkProfile& other) const {
   return std::equal(
       chunk_.buffers.begin(), chunk_.buffers.end(), other.buffers.begin(), other.buffers.end(),
       [](const BufferProfile& a, const BufferProfile& b) { return a.size == b.size; });
 }
 
-ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
-                                const std::vector<CallLocation>& places,
-                                std::vector<Moment> moments, Bytes granularity) {
+ChunkProfile PassProfiler::finish(int chunk, int pass, const RecipeBook& book,
+                                  const std::vector<CallLocation>& locations,
+                                  std::vector<Moment> moments, Bytes granularity) {
   chunk_.chunk = chunk;
-  add_operators(pass, book, places);
+  add_operators(pass, book, locations);
   add_recipes(book);
   add_timeline(std::move(moments), granularity, chunk_);
   for (const BufferProfile& buffer : chunk_.buffers) {
@@ -104,8 +104,8 @@ ChunkProfile PassRecord::finish(int chunk, int pass, const RecipeBook& book,
   return std::exchange(chunk_, ChunkProfile());
 }
 
-void PassRecord::add_operators(int pass, const RecipeBook& book,
-                               const std::vector<CallLocation>& places) {
+void PassProfiler::add_operators(int pass, const RecipeBook& book,
+                                 const std::vector<CallLocation>& locations) {
   const auto number_of = [&](ValueId id) {
     const auto [entry, added] =
         value_numbers_.try_emplace(id, static_cast<int>(chunk_.values.size()));
@@ -119,11 +119,11 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
   };
   for (CallId id = 0; id < book.calls(); ++id) {
     const Call& call = book.call(id);
-    const CallLocation& place = places[static_cast<std::size_t>(id)];
-    if (call.pass != pass || !place.in_forward) continue;
+    const CallLocation& location = locations[static_cast<std::size_t>(id)];
+    if (call.pass != pass || !location.in_forward) continue;
     OperatorProfile profile;
     profile.name = call.traits->name;
-    profile.scope = place.scope;
+    profile.scope = location.scope;
     profile.no_replay = call.no_replay;
     profile.saves = call.saves;
     profile.ordinal = call.ordinal;
@@ -134,7 +134,7 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
       }
     }
     for (const Made& made : call.makes) {
-      // What changed a parameter in place is no way to make it again.
+      // An in-place change of a parameter is not a recipe for it.
       if (book.value(made.value).fixed) continue;
       profile.makes.push_back(number_of(made.value));
       ValueProfile& value = chunk_.values[static_cast<std::size_t>(profile.makes.back())];
@@ -145,26 +145,26 @@ void PassRecord::add_operators(int pass, const RecipeBook& book,
   }
 }
 
-void PassRecord::add_recipes(const RecipeBook& book) {
+void PassProfiler::add_recipes(const RecipeBook& book) {
   for (BufferProfile& buffer : chunk_.buffers) {
     const ValueId id = values_[static_cast<std::size_t>(buffer.id)];
     const auto found = value_numbers_.find(id);
     if (found == value_numbers_.end()) {
-      buffer.recipe.reason = "nobody is known to have made it";
+      buffer.recipe.reason = "its producer is unknown";
       continue;
     }
     buffer.value = found->second;
     ValueProfile& value = chunk_.values[static_cast<std::size_t>(found->second)];
     value.buffer = buffer.id;
     if (value.call < 0) {
-      buffer.recipe.reason = "nobody is known to have made it";
+      buffer.recipe.reason = "its producer is unknown";
       continue;
     }
     const OperatorProfile& maker = chunk_.operators[static_cast<std::size_t>(value.call)];
     buffer.producer = {maker.name, maker.scope, -1, value.call};
     buffer.recipe.reason = maker.no_replay;
     if (book.call(book.value(id).maker).traits->uninitialised) {
-      buffer.recipe.reason = "something that is not an operator wrote it";
+      buffer.recipe.reason = "it was not written by an operator";
     }
     buffer.recipe.usable = buffer.recipe.reason.empty();
   }

@@ -1,0 +1,17 @@
+/// The digest of a storage on a CUDA device, by one kernel; internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+namespace spillway {
+
+/// A number of type long on the device of `storage`. Queued on torch's current stream; waits for
+/// nothing. Where no kernel can be compiled, or the storage does not begin at a word, it is copied
+/// to the host, which waits.
+[[nodiscard]] at::Tensor cuda_digest(const c10::Storage& storage);
+
+/// The kernel's source, for tests where there is no device.
+extern const char* const kCudaDigestSource;
+
+}  // namespace spillway

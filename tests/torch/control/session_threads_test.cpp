@@ -1,0 +1,169 @@
+// Sessions and real threads: several at once, backward elsewhere, threads of autograd, a planner in
+// the background.
+// Also run under ThreadSanitizer.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "torch/support/training.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using testing::count_different;
+using ::testing::Each;
+using testing::TinyModel;
+using testing::TinyOptions;
+
+/// Without dropout: the generator is one for the process.
+TinyOptions shape() {
+  TinyOptions options;
+  options.dropout = 0;
+  options.layers = 2;
+  return options;
+}
+
+/// Gradients of some steps on one thread.
+std::vector<at::Tensor> trained(Session* session) {
+  at::set_num_threads(1);
+  TinyModel model(shape());
+  if (session != nullptr) session->register_model(model);
+  const at::Tensor tokens = at::arange(64, at::kLong).view({2, 32});
+  std::vector<at::Tensor> gradients;
+  for (int i = 0; i < 4; ++i) {
+    model.zero_gradients();
+    {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      model.loss(tokens).backward();
+    }
+    for (at::Tensor& each : model.gradients()) gradients.push_back(std::move(each));
+    model.update();
+  }
+  return gradients;
+}
+
+/// The number of values that differ from those without a session, by thread.
+std::vector<int> on_three_threads(const std::function<SessionOptions()>& options) {
+  const testing::Deterministic deterministic;
+  const std::vector<at::Tensor> expected = trained(nullptr);
+  std::vector<int> different(3, -1);
+  std::vector<std::thread> threads;
+  for (int& each : different) {
+    threads.emplace_back([&] {
+      Session session(options());
+      each = count_different(expected, trained(&session));
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  return different;
+}
+
+TEST(SessionThreads, SessionsOffloadSideBySide) {
+  EXPECT_THAT(on_three_threads(testing::offload_everything), Each(0));
+}
+
+TEST(SessionThreads, SessionsRecomputeSideBySide) {
+  EXPECT_THAT(on_three_threads(testing::recompute_everything), Each(0));
+}
+
+TEST(SessionThreads, BackwardMayRunOnAnotherThread) {
+  for (const auto& options : {testing::offload_everything, testing::recompute_everything}) {
+    const testing::Deterministic deterministic;
+    const std::vector<at::Tensor> expected = trained(nullptr);
+    Session session(options());
+    TinyModel model(shape());
+    session.register_model(model);
+    const at::Tensor tokens = at::arange(64, at::kLong).view({2, 32});
+    std::vector<at::Tensor> found;
+    for (int i = 0; i < 4; ++i) {
+      model.zero_gradients();
+      {
+        const auto step = session.step();
+        const at::Tensor loss = model.loss(tokens);
+        std::thread([&] {
+          at::set_num_threads(1);
+          loss.backward();
+        }).join();
+      }
+      for (at::Tensor& each : model.gradients()) found.push_back(std::move(each));
+      model.update();
+    }
+    EXPECT_EQ(count_different(expected, found), 0) << session.report();
+  }
+}
+
+/// Hands its input on. Its backward first runs the backward of `before`.
+struct RunsBackwardOf : torch::autograd::Function<RunsBackwardOf> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& before) {
+    context->saved_data["before"] = before;
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::AutoGradMode enabled(true);
+    context->saved_data["before"].toTensor().backward();
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+/// Gradients of a chain of graphs each of which runs the backward of the one before it, deeper than
+/// autograd recurses on one thread (60): the rest runs on threads of its own.
+std::vector<at::Tensor> nested(Session* session, int steps) {
+  constexpr int kDepth = 70;
+  std::vector<at::Tensor> leaves;
+  for (int i = 0; i < kDepth; ++i) {
+    leaves.push_back((at::ones({32, 32}) * (0.01 * i)).set_requires_grad(true));
+    if (session != nullptr) session->register_fixed(leaves.back(), FixedReason::kParameter);
+  }
+  std::vector<at::Tensor> gradients;
+  for (int step_number = 0; step_number < steps; ++step_number) {
+    for (at::Tensor& each : leaves) each.mutable_grad() = at::Tensor();
+    {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      at::Tensor loss = leaves[0].sin().square().sum();
+      for (std::size_t i = 1; i < leaves.size(); ++i) {
+        // Detached: only the nested backward reaches what came before.
+        const at::Tensor input = RunsBackwardOf::apply(leaves[i], loss);
+        loss = (input.sin() * input.exp()).square().sum();
+      }
+      loss.backward();
+    }
+    for (const at::Tensor& each : leaves) gradients.push_back(each.grad().clone());
+  }
+  return gradients;
+}
+
+TEST(SessionThreads, SavedTensorsMayBeUnpackedOnThreadsOfAutograd) {
+  const testing::Deterministic deterministic;
+  at::set_num_threads(1);
+  const std::vector<at::Tensor> expected = nested(nullptr, 3);
+  for (const auto& options : {testing::offload_everything, testing::recompute_everything}) {
+    Session session(options());
+    EXPECT_EQ(count_different(expected, nested(&session, 3)), 0) << session.report();
+  }
+}
+
+TEST(SessionThreads, ThePlannerMayWorkWhileStepsGoOn) {
+  const testing::Deterministic deterministic;
+  const std::vector<at::Tensor> expected = trained(nullptr);
+  SessionOptions options = testing::offload_everything();
+  options.rules = {};
+  options.budget = Budget::share(0.7);
+  options.plan_in_background = true;
+  Session session(std::move(options));
+  EXPECT_EQ(count_different(expected, trained(&session)), 0) << session.report();
+}
+
+}  // namespace
+}  // namespace spillway

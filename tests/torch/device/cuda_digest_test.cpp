@@ -1,0 +1,66 @@
+#include "torch/device/cuda_digest.hpp"
+
+#include <set>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+class CudaDigest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+
+  static std::int64_t number(const at::Tensor& tensor) {
+    return cuda_digest(tensor.storage()).item<std::int64_t>();
+  }
+  static at::Tensor bytes(std::int64_t size) {
+    return at::randint(256, {size}, at::TensorOptions(at::kByte).device(at::kCUDA));
+  }
+};
+
+TEST_F(CudaDigest, IsEqualForEqualBits) {
+  // Words only, a tail, less than a word, more than all threads take at once, nothing.
+  for (const std::int64_t size : {8 * 256, 1001, 3, 2048 * 256 * 8 * 3 + 5, 0}) {
+    const at::Tensor tensor = bytes(size);
+    const std::int64_t first = number(tensor);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(number(tensor.clone()), first) << size;
+  }
+}
+
+TEST_F(CudaDigest, ChangesWithEveryByte) {
+  const at::Tensor tensor = bytes(2003);
+  std::set<std::int64_t> seen = {number(tensor)};
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    const at::Tensor other = tensor.clone();
+    other[i].bitwise_xor_(1);
+    EXPECT_TRUE(seen.insert(number(other)).second) << i;
+  }
+}
+
+TEST_F(CudaDigest, ChangesWithOrderAndSize) {
+  const at::Tensor tensor = at::arange(64, at::TensorOptions(at::kLong).device(at::kCUDA));
+  EXPECT_NE(number(tensor), number(tensor.flip(0)));
+  const auto zeros = [](std::int64_t size) {
+    return at::zeros({size}, at::TensorOptions(at::kByte).device(at::kCUDA));
+  };
+  EXPECT_NE(number(zeros(16)), number(zeros(24)));
+  EXPECT_NE(number(zeros(17)), number(zeros(18)));
+}
+
+TEST_F(CudaDigest, WaitsForWhatIsQueuedOnTheStream) {
+  at::Tensor tensor = at::ones({1 << 24}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+  const std::int64_t ones = number(tensor);
+  for (int i = 0; i < 20; ++i) tensor.mul_(2);
+  const at::Tensor later = cuda_digest(tensor.storage());
+  for (int i = 0; i < 20; ++i) tensor.mul_(0.5);
+  EXPECT_EQ(number(tensor), ones);
+  EXPECT_NE(later.item<std::int64_t>(), ones);
+}
+
+}  // namespace
+}  // namespace spillway
