@@ -108,31 +108,6 @@ void SessionCore::keep_within_budget() {
   start_planning();
 }
 
-void SessionCore::make_room(Pass& pass, std::size_t allowed) {
-  if (pass.growth == 0 && !verifying_) return;
-  const ChunkLayout& layout = *pass.layout;
-  for (; pass.next_kept < layout.may_offload.size() && on_device_ > allowed; ++pass.next_kept) {
-    const BufferRef buffer = pass.buffers[pass.next_kept].lock();
-    const bool kept = buffer != nullptr && layout.may_offload[pass.next_kept] &&
-                      buffer->action == ActionKind::kKeep && buffer->on_device();
-    // Moving what others hold would free nothing.
-    if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
-    if (!copy_out(*buffer)) return;
-    buffer->action = ActionKind::kOffload;
-    if (!verifying_) {
-      count_fallback(
-          "activation larger than profiled: a buffer planned to stay on the device was offloaded");
-    }
-    release(*buffer);
-  }
-}
-
-std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
-  if (plan_ == nullptr || !plan_->budget) return allowance;
-  const std::size_t more = pass.growth + (verifying_ ? pass.layout->verification_bytes : 0);
-  return allowance - std::min(allowance, more);
-}
-
 void SessionCore::begin_measuring() {
   const bool measurable = plan_ != nullptr && !budgeting_.unplanned && !recording_ && !verifying_;
   if (options_.budget && budgeting_.unplanned && !recording_) ++budgeting_.unplanned_steps;

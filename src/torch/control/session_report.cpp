@@ -1,10 +1,16 @@
 #include "spillway/torch/session_report.hpp"
 
+#include <map>
+#include <mutex>
+#include <optional>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "spillway/core/numbers.hpp"
+#include "torch/execute/session_core.hpp"
 
 namespace spillway {
 namespace {
@@ -85,7 +91,69 @@ nlohmann::ordered_json json_of(const BudgetReport& budget) {
           {"over_budget_steps", budget.over_budget_steps}};
 }
 
+/// "layers.3.mlp.fc1" -> "layers.3", as in a line of the report.
+std::string short_scope(const std::string& scope) {
+  const std::size_t dot =
+      scope.find('.', scope.find('.') == std::string::npos ? scope.size() : scope.find('.') + 1);
+  return scope.empty() ? "(no scope)" : scope.substr(0, dot);
+}
+
 }  // namespace
+
+SessionReport SessionCore::report() const {
+  std::unique_lock lock(mutex_);
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
+    lock.unlock();
+    const std::optional<WaitTotals> totals = waits_.read(*marks);
+    lock.lock();
+    waits_.keep(totals);
+  }
+  SessionReport report;
+  report.device = device_->torch_device().str();
+  report.steps = steps_;
+  report.recorded_steps = recorded_steps_;
+  report.saved_peak_without = Bytes(last_step_.saved_peak);
+  report.saved_peak_with = Bytes(last_step_.on_device_peak);
+  report.device_peak = last_step_.device_peak;
+  report.bytes_out = last_step_.bytes_out;
+  report.bytes_back = last_step_.bytes_back;
+  report.used_in_place = last_step_.used_in_place;
+  report.late_reloads = last_step_.late_reloads;
+  report.offloads_skipped = last_step_.offloads_skipped;
+  report.waits = waits_.last();
+  report.fallbacks = fallbacks_;
+  report.host_peak = tier_->counts().peak;
+  report.shard = shard_report();
+  if (options_.budget) report.budget = budget_report();
+  if (plan_ == nullptr) return report;
+  std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
+  for (const ChunkPlan& chunk : plan_->chunks) {
+    for (const Decision& decision : chunk.decisions) {
+      const std::string action =
+          std::string(to_string(decision.action.kind)) + (decision.action.shard ? ", sharded" : "");
+      for (ActionTotals* totals :
+           {&report.actions[action], &scopes[{short_scope(decision.position.scope), action}]}) {
+        ++totals->buffers;
+        totals->bytes += decision.bytes;
+      }
+    }
+  }
+  for (const auto& [key, totals] : scopes) {
+    report.scopes.push_back({key.first, key.second, totals.buffers, totals.bytes});
+  }
+  // Over all passes in flight.
+  report.planned_reduction = Bytes(last_step_.saved_peak - last_step_.kept_peak);
+  report.repeated_calls = last_step_.repeated_calls;
+  report.fused_kernels = last_step_.fused_kernels;
+  report.bytes_recomputed = last_step_.bytes_recomputed;
+  report.demoted = demoted_;
+  const double reduced =
+      static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);
+  if (report.planned_reduction > Bytes(0)) {
+    report.reduction_ratio = reduced / static_cast<double>(report.planned_reduction.count());
+  }
+  return report;
+}
 
 std::string SessionReport::to_text() const {
   std::string out;

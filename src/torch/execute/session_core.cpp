@@ -365,46 +365,6 @@ void SessionCore::note_no_room(std::size_t bytes) {
       "per session.");
 }
 
-void SessionCore::release_overdue() {
-  while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
-    release_popped(due->lock());
-  }
-}
-
-void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
-  if (!has_allowance(pass) || site >= pass.layout->forward_allowance.size()) return;
-  const std::size_t allowed = allowed_in(pass, pass.layout->forward_allowance[site]);
-  while (on_device_ > allowed) {
-    const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
-    if (!oldest) return make_room(pass, allowed);
-    release_popped(oldest->lock());
-  }
-  if (plan_->max_pending_release) release_overdue();
-}
-
-void SessionCore::release_popped(const BufferRef& buffer) {
-  if (buffer == nullptr) return;
-  buffer->in_window = false;
-  if (!buffer->ticket) {
-    // The tail is larger than in the last step, so fewer of its copies can be skipped.
-    buffer->pass->tail = {};
-    const bool copied = copy_out(*buffer);
-    copy_skipped();
-    if (!copied) return;
-  }
-  release(*buffer);
-}
-
-void SessionCore::release(SavedBuffer& buffer) {
-  clock_.uses_stream();
-  waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
-    engine_->release(buffer.ticket, *buffer.stream);
-    device_->catch_up(*buffer.stream);
-  });
-  mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
-  count_freed(buffer.bytes);
-}
-
 std::size_t SessionCore::handed_out(std::size_t bytes) const {
   const std::size_t step = std::max<std::size_t>(device_->granularity().count(), 1);
   return (bytes + step - 1) / step * step;

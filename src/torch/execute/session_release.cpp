@@ -1,0 +1,72 @@
+#include <utility>
+
+#include "torch/execute/session_core.hpp"
+
+namespace spillway {
+
+void SessionCore::release_overdue() {
+  while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
+    release_popped(due->lock());
+  }
+}
+
+void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
+  if (!has_allowance(pass) || site >= pass.layout->forward_allowance.size()) return;
+  const std::size_t allowed = allowed_in(pass, pass.layout->forward_allowance[site]);
+  while (on_device_ > allowed) {
+    const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
+    if (!oldest) return make_room(pass, allowed);
+    release_popped(oldest->lock());
+  }
+  if (plan_->max_pending_release) release_overdue();
+}
+
+void SessionCore::release_popped(const BufferRef& buffer) {
+  if (buffer == nullptr) return;
+  buffer->in_window = false;
+  if (!buffer->ticket) {
+    // The tail is larger than in the last step, so fewer of its copies can be skipped.
+    buffer->pass->tail = {};
+    const bool copied = copy_out(*buffer);
+    copy_skipped();
+    if (!copied) return;
+  }
+  release(*buffer);
+}
+
+void SessionCore::release(SavedBuffer& buffer) {
+  clock_.uses_stream();
+  waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
+    engine_->release(buffer.ticket, *buffer.stream);
+    device_->catch_up(*buffer.stream);
+  });
+  mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
+  count_freed(buffer.bytes);
+}
+
+void SessionCore::make_room(Pass& pass, std::size_t allowed) {
+  if (pass.growth == 0 && !verifying_) return;
+  const ChunkLayout& layout = *pass.layout;
+  for (; pass.next_kept < layout.may_offload.size() && on_device_ > allowed; ++pass.next_kept) {
+    const BufferRef buffer = pass.buffers[pass.next_kept].lock();
+    const bool kept = buffer != nullptr && layout.may_offload[pass.next_kept] &&
+                      buffer->action == ActionKind::kKeep && buffer->on_device();
+    // Moving what others hold would free nothing.
+    if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
+    if (!copy_out(*buffer)) return;
+    buffer->action = ActionKind::kOffload;
+    if (!verifying_) {
+      count_fallback(
+          "activation larger than profiled: a buffer planned to stay on the device was offloaded");
+    }
+    release(*buffer);
+  }
+}
+
+std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
+  if (plan_ == nullptr || !plan_->budget) return allowance;
+  const std::size_t more = pass.growth + (verifying_ ? pass.layout->verification_bytes : 0);
+  return allowance - std::min(allowance, more);
+}
+
+}  // namespace spillway
