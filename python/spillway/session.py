@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from . import _native
+from ._renamed import accepts_old_options
 from .budget import Budget, read_budget
 from .errors import InvalidArgument
 from .pipeline import Pass, pass_list
@@ -74,6 +75,7 @@ class Session:
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
     """
 
+    @accepts_old_options
     def __init__(
         self,
         model: nn.Module,
