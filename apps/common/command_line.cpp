@@ -19,6 +19,7 @@ const CLI::App& chosen(const CLI::App& app) {
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // An old name.
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;

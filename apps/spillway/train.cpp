@@ -45,9 +45,12 @@ void add_train(CLI::App& app, Action& action) {
       apply(options, option, value);
     });
   }
-  command->get_option("--baseline")->excludes("--compare");
   command->footer(kTrainExamples);
-  command->callback([options, &action] { action = [options] { return run_train(*options); }; });
+  command->callback([options, &action] {
+    // CLI11's excludes() would not name a hidden option, which the old name of --baseline is.
+    if (options->baseline && options->compare) throw CLI::ExcludesError("--baseline", "--compare");
+    action = [options] { return run_train(*options); };
+  });
 }
 
 }  // namespace spillway::app

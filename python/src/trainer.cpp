@@ -1,6 +1,4 @@
 // spillway._trainer: the trainer, for `python -m spillway train`.
-#include "binding.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -11,11 +9,13 @@
 
 #include <pybind11/stl.h>
 
+#include "binding.hpp"
 #include "spillway/core/error.hpp"
 #include "train/config/config.hpp"
 #include "train/config/train_options.hpp"
 #include "train/run/train_run.hpp"
 #include "train/run/train_setup.hpp"
+#include "util/renamed.hpp"
 
 namespace py = pybind11;
 
@@ -122,10 +122,12 @@ PYBIND11_MODULE(_trainer, module) {
       .def_readonly("value", &CommandOption::value)
       .def_readonly("words", &CommandOption::words)
       .def_readonly("keys", &CommandOption::keys)
+      .def_readonly("old_name", &CommandOption::old_name)
       .def_property_readonly("help", &CommandOption::full_help)
       .def_property_readonly("accepts",
                              [](const CommandOption& option) { return word(option.accepts); });
   module.def("train_options", &all_options);
+  module.def("warn_renamed", &warn_renamed, py::arg("kind"), py::arg("old"), py::arg("name"));
   module.attr("config_help") = app::kConfigHelp;
   module.attr("set_help") = app::kSetHelp;
   module.attr("short_forms") = app::kShortForms;

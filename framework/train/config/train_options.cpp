@@ -13,8 +13,8 @@ CommandOption number(const char* name, const char* key, const char* help) {
   return {name, "N", help, {key}, Accepts::kPositive, {}};
 }
 
-CommandOption flag(const char* name, const char* help) {
-  return {name, "", help, {}, Accepts::kNothing, {}};
+CommandOption flag(const char* name, const char* help, const char* old_name = "") {
+  return {name, "", help, {}, Accepts::kNothing, {}, old_name};
 }
 
 int whole_number(const CommandOption& option, const std::string& text) {
@@ -100,7 +100,7 @@ const std::vector<CommandOption>& train_options() {
        {}},
       flag("--compare",
            "Train without Spillway first, and compare losses and gradients bit for bit"),
-      flag("--baseline", "Train without Spillway"),
+      flag("--baseline", "Train without Spillway", "--plain"),  // The old name.
       flag("--digest", "Print a hash of the final parameters and one of all losses"),
       {"--verify-every",
        "N",

@@ -36,6 +36,7 @@ struct CommandOption {
   std::vector<std::string> keys;  ///< Of the config, that it is short for; empty: none.
   Accepts accepts = Accepts::kText;
   std::vector<std::string> words;  ///< With kWord: those that are accepted.
+  std::string old_name = {};       ///< Also accepted, with a warning, and not in help; or empty.
 
   /// With the keys that it is short for.
   [[nodiscard]] std::string full_help() const;
