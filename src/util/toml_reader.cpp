@@ -58,10 +58,11 @@ std::string detail_of(const Error& error) {
 
 }  // namespace
 
-std::string to_string(const SourceLocation& place) {
-  if (place.file.empty()) return {};
-  if (place.line == 0) return place.file;
-  return place.file + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
+std::string to_string(const SourceLocation& location) {
+  if (location.file.empty()) return {};
+  if (location.line == 0) return location.file;
+  return location.file + ":" + std::to_string(location.line) + ":" +
+         std::to_string(location.column);
 }
 
 toml::table parse_toml(std::string_view text, std::string_view file_name,
@@ -167,7 +168,7 @@ std::string TomlReader::check_word(std::string_view key, const toml::node& node,
   if (!node.is_string()) refuse_type(key, "a word");
   std::string word = **node.as_string();
   if (std::find(words.begin(), words.end(), word) != words.end()) return word;
-  throw ConfigError(operation_, to_string(place_of(node.source())) + ": " + std::string(key) +
+  throw ConfigError(operation_, to_string(location_of(node.source())) + ": " + std::string(key) +
                                     ": unknown word \"" + word + "\"; " + suggestion(word, words));
 }
 
@@ -214,38 +215,38 @@ std::vector<TomlReader> TomlReader::tables(std::string_view key) {
 void TomlReader::finish() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
-    throw ConfigError(operation_, to_string(place_of(key.source())) + ": unknown key \"" +
+    throw ConfigError(operation_, to_string(location_of(key.source())) + ": unknown key \"" +
                                       std::string(key.str()) + "\"" +
                                       (title_.empty() ? "" : " in " + title_) + "; " +
                                       suggestion(key.str(), asked_));
   }
 }
 
-SourceLocation TomlReader::place_of(const toml::source_region& region) const {
+SourceLocation TomlReader::location_of(const toml::source_region& region) const {
   return {file_, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
 }
 
-SourceLocation TomlReader::place() const { return place_of(table_.source()); }
+SourceLocation TomlReader::location() const { return location_of(table_.source()); }
 
-SourceLocation TomlReader::place(std::string_view key) const {
+SourceLocation TomlReader::location(std::string_view key) const {
   const toml::node* node = find(key);
-  return node == nullptr ? place() : place_of(node->source());
+  return node == nullptr ? location() : location_of(node->source());
 }
 
 void TomlReader::refuse(std::string_view key, const std::string& detail) const {
-  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + " " + detail);
+  throw ConfigError(operation_, to_string(location(key)) + ": " + std::string(key) + " " + detail);
 }
 
 void TomlReader::refuse_type(std::string_view key, std::string_view wanted) const {
   const toml::node* node = find(key);
-  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + ": " +
+  throw ConfigError(operation_, to_string(location(key)) + ": " + std::string(key) + ": " +
                                     std::string(wanted) + " wanted, found " +
                                     (node == nullptr ? "nothing" : describe_found(*node)));
 }
 
 void TomlReader::refuse_value(std::string_view key, const std::string& reason) const {
   const toml::node* node = find(key);
-  throw ConfigError(operation_, to_string(place(key)) + ": " + std::string(key) + " = " +
+  throw ConfigError(operation_, to_string(location(key)) + ": " + std::string(key) + " = " +
                                     (node == nullptr ? "nothing" : as_text(*node)) +
                                     " is impossible: " + reason);
 }

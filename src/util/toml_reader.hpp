@@ -70,10 +70,10 @@ class TomlReader {
   void finish() const;
 
   /// Where the table, or the value of a key, stands.
-  [[nodiscard]] SourceLocation place() const;
-  [[nodiscard]] SourceLocation place(std::string_view key) const;
+  [[nodiscard]] SourceLocation location() const;
+  [[nodiscard]] SourceLocation location(std::string_view key) const;
 
-  /// "<place of key>: <key> <detail>".
+  /// "<location of key>: <key> <detail>".
   [[noreturn]] void refuse(std::string_view key, const std::string& detail) const;
   /// "<key>: <wanted> wanted, found <value>".
   [[noreturn]] void refuse_type(std::string_view key, std::string_view wanted) const;
@@ -84,7 +84,7 @@ class TomlReader {
   [[nodiscard]] std::string check_word(std::string_view key, const toml::node& node,
                                        const std::vector<std::string>& words) const;
   [[nodiscard]] const toml::node* find(std::string_view key) const;
-  [[nodiscard]] SourceLocation place_of(const toml::source_region& region) const;
+  [[nodiscard]] SourceLocation location_of(const toml::source_region& region) const;
 
   const toml::table& table_;
   std::string file_;

@@ -40,7 +40,7 @@ class KeyReader {
         kind.check(*text);
       } catch (const InvalidArgument& error) {
         const std::string what = error.what();
-        throw ConfigError(kOperation, to_string(table_.place(name_)) + ": " + name_ + ": " +
+        throw ConfigError(kOperation, to_string(table_.location(name_)) + ": " + name_ + ": " +
                                           what.substr(error.operation().size() + 3));
       }
     }
@@ -93,7 +93,7 @@ class ConfigReader {
     for (const ConfigKey& key : config_keys()) {
       if (key.table != name) continue;
       std::visit(KeyReader(reader, key.name, config_), key.kind);
-      if (reader.has(key.name)) places_[key.path()] = reader.place(key.name);
+      if (reader.has(key.name)) places_[key.path()] = reader.location(key.name);
     }
     if (name != "memory") return reader.finish();
     const bool any = std::any_of(rule_tables().begin(), rule_tables().end(),

@@ -14,6 +14,6 @@ struct SourceLocation {
 };
 
 /// "memory.toml:14:1"; only the file if there is no line, and empty if there is no file.
-[[nodiscard]] std::string to_string(const SourceLocation& place);
+[[nodiscard]] std::string to_string(const SourceLocation& location);
 
 }  // namespace spillway

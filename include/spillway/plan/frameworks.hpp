@@ -22,7 +22,7 @@ struct InternEvoWords {
   bool selective_checkpoint = false;
   bool selective_checkpoint_offload = false;
   int num_chunks = 1;
-  SourceLocation place;
+  SourceLocation location;
 
   bool operator==(const InternEvoWords&) const = default;
 };
@@ -45,7 +45,7 @@ struct MegatronWords {
   int recompute_num_layers = 0;
   std::vector<std::string> recompute_modules;
   bool distribute_saved_activations = false;
-  SourceLocation place;
+  SourceLocation location;
 
   bool operator==(const MegatronWords&) const = default;
 };
@@ -54,7 +54,7 @@ struct PaddleWords {
   int recompute_interval = 0;  ///< 0: nothing is recomputed.
   bool recompute_offload = false;
   bool recompute_partition = false;
-  SourceLocation place;
+  SourceLocation location;
 
   bool operator==(const PaddleWords&) const = default;
 };

@@ -50,7 +50,7 @@ struct Rule {
   Bytes skip;
   double fraction = 1;
 
-  SourceLocation place;
+  SourceLocation location;
 
   bool operator==(const Rule&) const = default;
 };

@@ -38,9 +38,10 @@ void add_rules(const PaddleWords& words, const ModelShape& shape, Rules& rules);
 inline constexpr int kAllLayers = std::numeric_limits<int>::max();
 
 /// Errors: ConfigError if the model has no layers, which `key` counts.
-void require_layers(const ModelShape& shape, const SourceLocation& place, const std::string& key);
+void require_layers(const ModelShape& shape, const SourceLocation& location,
+                    const std::string& key);
 
 /// A rule with the parts that all translated rules have.
-[[nodiscard]] Rule named_rule(std::string name, const SourceLocation& place, ActionKind action);
+[[nodiscard]] Rule named_rule(std::string name, const SourceLocation& location, ActionKind action);
 
 }  // namespace spillway

@@ -107,7 +107,7 @@ ModelShape cut(const ModelShape& shape, const InternEvoWords& words) {
   const int layers = count_of(whole);
   if (words.num_chunks > layers) {
     throw ConfigError(
-        "rules", to_string(words.place) + ": num_chunks = " + std::to_string(words.num_chunks) +
+        "rules", to_string(words.location) + ": num_chunks = " + std::to_string(words.num_chunks) +
                      " is impossible: the model has " + std::to_string(layers) + " layers");
   }
   ModelShape cut{{}, shape.pipeline_rank};
@@ -138,19 +138,20 @@ std::optional<LayerSet> recomputed_layers(const InternEvoWords& words, const Mod
 
 void add_recompute(const InternEvoWords& words, const LayerSet& layers, Rules& rules) {
   if (words.selective_checkpoint) {
-    Rule outputs = named_rule(
-        words.selective_checkpoint_offload ? "internevo: selective_checkpoint_offload"
-                                           : "internevo: selective_checkpoint",
-        words.place, words.selective_checkpoint_offload ? ActionKind::kOffload : ActionKind::kKeep);
+    Rule outputs =
+        named_rule(words.selective_checkpoint_offload ? "internevo: selective_checkpoint_offload"
+                                                      : "internevo: selective_checkpoint",
+                   words.location,
+                   words.selective_checkpoint_offload ? ActionKind::kOffload : ActionKind::kKeep);
     outputs.producer = attention_operators();
     outputs.layers = layers;
     rules.rules.push_back(std::move(outputs));
   }
-  Rule inputs = named_rule("internevo: checkpoint, inputs", words.place, ActionKind::kKeep);
+  Rule inputs = named_rule("internevo: checkpoint, inputs", words.location, ActionKind::kKeep);
   inputs.layers = layers;
   inputs.group_inputs = 1;
   rules.rules.push_back(std::move(inputs));
-  Rule rest = named_rule("internevo: checkpoint", words.place, ActionKind::kRecompute);
+  Rule rest = named_rule("internevo: checkpoint", words.location, ActionKind::kRecompute);
   rest.layers = layers;
   rules.rules.push_back(std::move(rest));
 }
@@ -159,24 +160,24 @@ void add_recompute(const InternEvoWords& words, const LayerSet& layers, Rules& r
 
 InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes) {
   InternEvoWords words;
-  words.place = section.place();
-  Section place(section);
-  const auto flag = [&place](const char* key) { return place.with(key).flag(key).value_or(false); };
-  read_offloading(place.with("cpu_offloading"), words, notes);
-  words.checkpoint = read_checkpoint(place.with("checkpoint"));
+  words.location = section.location();
+  Section keys(section);
+  const auto flag = [&keys](const char* key) { return keys.with(key).flag(key).value_or(false); };
+  read_offloading(keys.with("cpu_offloading"), words, notes);
+  words.checkpoint = read_checkpoint(keys.with("checkpoint"));
   words.selective_checkpoint = flag("selective_checkpoint");
   words.selective_checkpoint_offload = flag("selective_checkpoint_offload");
   words.num_chunks =
-      static_cast<int>(place.with("num_chunks").whole("num_chunks", 1, kMostLayers).value_or(1));
-  place.finish(notes);
+      static_cast<int>(keys.with("num_chunks").whole("num_chunks", 1, kMostLayers).value_or(1));
+  keys.finish(notes);
   if (words.selective_checkpoint_offload && !words.selective_checkpoint) {
-    place.with("selective_checkpoint_offload")
+    keys.with("selective_checkpoint_offload")
         .refuse("selective_checkpoint_offload",
                 "has no meaning without selective_checkpoint = true: it says where the attention "
                 "outputs go that selective_checkpoint saves from recomputation");
   }
   if (words.selective_checkpoint && words.checkpoint == 0) {
-    place.with("selective_checkpoint")
+    keys.with("selective_checkpoint")
         .refuse("selective_checkpoint",
                 "has no meaning without checkpoint: it says what recomputed layers keep, and no "
                 "layer is recomputed");
@@ -190,17 +191,17 @@ void add_rules(const InternEvoWords& words, const ModelShape& shape, Rules& rule
     rules.notes.emplace_back("[internevo] nothing is switched on: everything is kept");
     return;
   }
-  require_layers(shape, words.place, "[internevo]");
+  require_layers(shape, words.location, "[internevo]");
   const ModelShape chunks = cut(shape, words);
   for (const LayerRange& chunk : chunks.chunks) {
     if (offloaded > count_of(chunk)) {
-      throw ConfigError("rules", to_string(words.place) + ": cpu_offloading.num_layers = " +
+      throw ConfigError("rules", to_string(words.location) + ": cpu_offloading.num_layers = " +
                                      std::to_string(offloaded) + " is impossible: a chunk has " +
                                      std::to_string(count_of(chunk)) + " layers");
     }
   }
   if (auto layers = layers_of_chunks(chunks, 0, offloaded)) {
-    Rule rule = named_rule("internevo: cpu_offloading", words.place, ActionKind::kOffload);
+    Rule rule = named_rule("internevo: cpu_offloading", words.location, ActionKind::kOffload);
     rule.layers = std::move(layers);
     rules.rules.push_back(std::move(rule));
   }

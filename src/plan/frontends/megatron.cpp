@@ -10,9 +10,9 @@ namespace {
 constexpr std::uint64_t kMinElements = 1'048'576;
 
 [[noreturn]] void too_many(const MegatronWords& words, const char* key, int count, int layers) {
-  throw ConfigError("rules", to_string(words.place) + ": " + key + " = " + std::to_string(count) +
-                                 " is impossible: a chunk has " + std::to_string(layers) +
-                                 " layers");
+  throw ConfigError("rules", to_string(words.location) + ": " + key + " = " +
+                                 std::to_string(count) + " is impossible: a chunk has " +
+                                 std::to_string(layers) + " layers");
 }
 
 int shortest(const ModelShape& shape) {
@@ -24,16 +24,16 @@ int shortest(const ModelShape& shape) {
 void add_layer_offload(const MegatronWords& words, const ModelShape& shape, Rules& rules) {
   if (!words.cpu_offloading || words.cpu_offloading_num_layers == 0) return;
   const int count = words.cpu_offloading_num_layers;
-  require_layers(shape, words.place, "cpu_offloading_num_layers");
+  require_layers(shape, words.location, "cpu_offloading_num_layers");
   if (count > shortest(shape)) too_many(words, "cpu_offloading_num_layers", count, shortest(shape));
-  Rule rule = named_rule("megatron: cpu_offloading", words.place, ActionKind::kOffload);
+  Rule rule = named_rule("megatron: cpu_offloading", words.location, ActionKind::kOffload);
   rule.layers = layers_of_chunks(shape, 0, count);
   rules.rules.push_back(std::move(rule));
 }
 
 void add_module_offload(const MegatronWords& words, const ModelShape& shape, Rules& rules) {
   if (!words.fine_grained_activation_offloading) return;
-  Rule rule = named_rule("megatron: offload_modules", words.place, ActionKind::kOffload);
+  Rule rule = named_rule("megatron: offload_modules", words.location, ActionKind::kOffload);
   rule.module = words.offload_modules;
   rule.min_size = words.min_offloaded_bytes;
   if (words.min_offloaded_tensor_size || !words.min_offloaded_bytes) {
@@ -67,17 +67,17 @@ void add_module_offload(const MegatronWords& words, const ModelShape& shape, Rul
 void add_full_recompute(const MegatronWords& words, const ModelShape& shape, Rules& rules) {
   const bool block = words.recompute_method == RecomputeMethod::kBlock;
   const int count = words.recompute_num_layers;
-  require_layers(shape, words.place, "recompute_num_layers");
+  require_layers(shape, words.location, "recompute_num_layers");
   if (count > shortest(shape)) too_many(words, "recompute_num_layers", count, shortest(shape));
   const std::optional<LayerSet> layers = layers_of_chunks(shape, 0, block ? count : kAllLayers);
   Rule inputs =
-      named_rule("megatron: recompute_granularity full, inputs", words.place, ActionKind::kKeep);
+      named_rule("megatron: recompute_granularity full, inputs", words.location, ActionKind::kKeep);
   inputs.layers = layers;
   inputs.group_inputs = block ? 1 : count;
   inputs.action.shard = words.distribute_saved_activations;
   rules.rules.push_back(std::move(inputs));
   Rule rest =
-      named_rule("megatron: recompute_granularity full", words.place, ActionKind::kRecompute);
+      named_rule("megatron: recompute_granularity full", words.location, ActionKind::kRecompute);
   rest.layers = layers;
   rules.rules.push_back(std::move(rest));
 }
@@ -86,7 +86,7 @@ void add_full_recompute(const MegatronWords& words, const ModelShape& shape, Rul
 /// others: what is made and saved inside them is thrown away, their inputs stay.
 Rule selective_rule(const MegatronWords& words, const std::string& module) {
   Rule rule =
-      named_rule("megatron: recompute_modules " + module, words.place, ActionKind::kRecompute);
+      named_rule("megatron: recompute_modules " + module, words.location, ActionKind::kRecompute);
   if (module == "layernorm") {
     rule.made_in_module = {"attn_norm", "mlp_norm"};
   } else {

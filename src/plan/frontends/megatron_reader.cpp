@@ -132,7 +132,7 @@ void read_recompute(TomlReader& section, MegatronWords& words, std::vector<std::
 
 MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes) {
   MegatronWords words;
-  words.place = section.place();
+  words.location = section.location();
   read_fine_grained(section, words, notes);
   read_layer_offloading(section, words, notes);
   read_recompute(section, words, notes);

@@ -4,7 +4,7 @@ namespace spillway {
 
 PaddleWords read_paddle(TomlReader& section, std::vector<std::string>& notes) {
   PaddleWords words;
-  words.place = section.place();
+  words.location = section.location();
   words.recompute_interval =
       static_cast<int>(section.whole("recompute_interval", 0, kMostLayers).value_or(0));
   words.recompute_offload = section.flag("recompute_offload").value_or(false);
@@ -27,15 +27,15 @@ PaddleWords read_paddle(TomlReader& section, std::vector<std::string>& notes) {
 
 void add_rules(const PaddleWords& words, const ModelShape& shape, Rules& rules) {
   if (words.recompute_interval == 0) return;
-  require_layers(shape, words.place, "recompute_interval");
+  require_layers(shape, words.location, "recompute_interval");
   const std::optional<LayerSet> layers = layers_of_chunks(shape, 0, kAllLayers);
-  Rule inputs = named_rule("paddle: recompute_interval, inputs", words.place,
+  Rule inputs = named_rule("paddle: recompute_interval, inputs", words.location,
                            words.recompute_offload ? ActionKind::kOffload : ActionKind::kKeep);
   inputs.layers = layers;
   inputs.group_inputs = words.recompute_interval;
   inputs.action.shard = words.recompute_partition;
   rules.rules.push_back(std::move(inputs));
-  Rule rest = named_rule("paddle: recompute_interval", words.place, ActionKind::kRecompute);
+  Rule rest = named_rule("paddle: recompute_interval", words.location, ActionKind::kRecompute);
   rest.layers = layers;
   rules.rules.push_back(std::move(rest));
   rules.notes.emplace_back(

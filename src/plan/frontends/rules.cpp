@@ -26,9 +26,10 @@ ModelShape shape_of(int layers) {
   return {{{0, layers - 1}}, 0};
 }
 
-void require_layers(const ModelShape& shape, const SourceLocation& place, const std::string& key) {
+void require_layers(const ModelShape& shape, const SourceLocation& location,
+                    const std::string& key) {
   if (!shape.chunks.empty()) return;
-  throw ConfigError("rules", to_string(place) + ": " + key +
+  throw ConfigError("rules", to_string(location) + ": " + key +
                                  " counts layers, but no repeated layers were found in the model; "
                                  "name the list of layers when recording");
 }
@@ -46,10 +47,10 @@ std::optional<LayerSet> layers_of_chunks(const ModelShape& shape, int first, int
   return set;
 }
 
-Rule named_rule(std::string name, const SourceLocation& place, ActionKind action) {
+Rule named_rule(std::string name, const SourceLocation& location, ActionKind action) {
   Rule rule;
   rule.name = std::move(name);
-  rule.place = place;
+  rule.location = location;
   rule.action.kind = action;
   return rule;
 }

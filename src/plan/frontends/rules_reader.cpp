@@ -60,7 +60,7 @@ void read_conditions(TomlReader& table, Rule& rule) {
 
 void read_action(TomlReader& table, Rule& rule) {
   if (!table.has("action")) {
-    throw ConfigError("rules", to_string(table.place()) +
+    throw ConfigError("rules", to_string(table.location()) +
                                    ": [[rule]] has no action; write action = \"keep\", \"offload\" "
                                    "or \"recompute\"");
   }
@@ -89,7 +89,7 @@ void read_action(TomlReader& table, Rule& rule) {
 
 Rule read_rule(TomlReader table) {
   Rule rule;
-  rule.place = table.place();
+  rule.location = table.location();
   rule.name = table.text("name").value_or("");
   read_conditions(table, rule);
   read_action(table, rule);
@@ -130,7 +130,7 @@ void read_limits(TomlReader table, Rules& rules) {
 
 [[noreturn]] void refuse_second_section(const TomlReader& section, const std::string& name,
                                         const std::string& first) {
-  throw ConfigError("rules", to_string(section.place()) + ": [" + name + "] and [" + first +
+  throw ConfigError("rules", to_string(section.location()) + ": [" + name + "] and [" + first +
                                  "] are both given; nothing says which comes first, so use one and "
                                  "add [[rule]]s for the rest");
 }

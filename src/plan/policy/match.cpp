@@ -48,8 +48,8 @@ bool saved_in_module(const std::string& word, const BufferProfile& buffer) {
 std::string name_of(const Rule& rule, std::size_t index) {
   std::string text = "rule " + std::to_string(index + 1);
   if (!rule.name.empty()) text += " \"" + rule.name + "\"";
-  if (!rule.place.file.empty()) {
-    text += " (" + rule.place.file + ":" + std::to_string(rule.place.line) + ")";
+  if (!rule.location.file.empty()) {
+    text += " (" + rule.location.file + ":" + std::to_string(rule.location.line) + ")";
   }
   return text;
 }

@@ -43,7 +43,7 @@ WordsFile read_words_file() {
       found.attention = reader.texts("attention").value_or(std::vector<std::string>{});
       reader.finish();
     } else {
-      const int line = reader.place().line;
+      const int line = reader.location().line;
       by_line.emplace_back(line, read_word(std::string(key.str()), std::move(reader)));
     }
   }

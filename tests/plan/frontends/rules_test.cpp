@@ -16,7 +16,7 @@ std::string refused(const std::string& text) {
   return error_text<ConfigError>([&] { (void)parse_rules(text, "memory.toml"); });
 }
 
-TEST(RulesText, GivesEveryKeyItsPlace) {
+TEST(RulesText, GivesEveryKeyItsLocation) {
   const Rules rules = parse_rules(R"(# a comment
 [[rule]]
 name = "half of the MLP"
@@ -63,7 +63,7 @@ recompute_collectives = true
   wanted.fallback = ActionKind::kKeep;
   wanted.skip = 3_MiB;
   wanted.fraction = 0.5;
-  wanted.place = {"memory.toml", 2, 1};
+  wanted.location = {"memory.toml", 2, 1};
   EXPECT_TRUE(rules.recompute_collectives);
   ASSERT_EQ(rules.rules.size(), 1U);
   EXPECT_EQ(rules.rules[0], wanted);
@@ -173,7 +173,7 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
   }
 }
 
-TEST(RulesText, ThatIsNotTomlIsAnErrorWithItsPlace) {
+TEST(RulesText, ThatIsNotTomlIsAnErrorWithItsLocation) {
   EXPECT_THAT(refused("[[rule]]\naction = offload"),
               ::testing::StartsWith("[rules] memory.toml:2:10: not TOML: "));
   EXPECT_THAT(refused("[limits]\nhost = 1\nhost = 2"),
@@ -201,7 +201,8 @@ prefetch_window = "1.5 GiB")",
                                   "a.toml");
   Rules again = parse_rules(to_toml(rules), "b.toml");
   ASSERT_EQ(again.rules.size(), rules.rules.size());
-  for (std::size_t i = 0; i < rules.rules.size(); ++i) again.rules[i].place = rules.rules[i].place;
+  for (std::size_t i = 0; i < rules.rules.size(); ++i)
+    again.rules[i].location = rules.rules[i].location;
   EXPECT_EQ(again, rules) << to_toml(rules);
   const Rules slower = parse_rules("[limits]\nslowdown = 0.025\n", "a.toml");
   EXPECT_EQ(slower.limits.slowdown, 0.025);

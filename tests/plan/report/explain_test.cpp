@@ -155,8 +155,8 @@ TEST(ExplainedRules, ReadBackAsTheSameRules) {
       const std::string explained = explain_rules(rules, shape);
       Rules wanted = translate(rules, shape);
       Rules found = parse_rules(explained, "b.toml");
-      for (Rule& rule : wanted.rules) rule.place = {};
-      for (Rule& rule : found.rules) rule.place = {};
+      for (Rule& rule : wanted.rules) rule.location = {};
+      for (Rule& rule : found.rules) rule.location = {};
       wanted.notes.clear();
       EXPECT_EQ(found, wanted) << explained;
     }

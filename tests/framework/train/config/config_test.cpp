@@ -153,7 +153,7 @@ TEST(ConfigRules, MayStandUnderMemory) {
   const Rules rules = rules_of(config.memory).value();
   ASSERT_EQ(rules.rules.size(), 2U);
   EXPECT_EQ(rules.rules[0].scope, (std::vector<std::string>{"layers.*", "mlp \"x\""}));
-  EXPECT_EQ(rules.rules[0].place, (SourceLocation{"run.toml", 4, 1}));
+  EXPECT_EQ(rules.rules[0].location, (SourceLocation{"run.toml", 4, 1}));
   EXPECT_EQ(rules.limits.host, Bytes(1ULL << 30U));
 }
 
