@@ -35,11 +35,11 @@ std::vector<std::string> command_names(const CLI::App& app) {
 
 /// "unknown command "docter"; did you mean "doctor"?"
 std::string unknown_word(const CLI::App& app, const std::string& word) {
-  const CLI::App& place = chosen(app);
+  const CLI::App& command = chosen(app);
   const bool option = word.starts_with('-');
-  const std::vector<std::string> words = option ? option_names(place) : command_names(place);
+  const std::vector<std::string> words = option ? option_names(command) : command_names(command);
   if (words.empty())
-    return "unexpected \"" + word + "\"; " + place.get_name() + " takes no such word";
+    return "unexpected \"" + word + "\"; " + command.get_name() + " takes no such word";
   const std::string text =
       std::string("unknown ") + (option ? "option" : "command") + " \"" + word + "\"";
   return text + "; " + suggestion(word.substr(0, word.find('=')), words);

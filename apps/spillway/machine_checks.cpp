@@ -44,7 +44,7 @@ void check_gpu(const Device& device, const GpuSystem& gpus, Check& check) {
   }
   check.state = CheckState::kNote;
   check.works =
-      "Everything runs on the host device: worker threads and memcpy take the GPU's place, with "
+      "Everything runs on the host device: worker threads and memcpy stand in for the GPU, with "
       "the "
       "same engine and the same bytes; it says nothing about a GPU's speed.";
   if (!gpus.gpus.empty() && gpus.problem.empty()) {

@@ -47,12 +47,12 @@ class TorchWorld final : public World {
                                                     "': " + error.what_without_backtrace() +
                                                     "; pass the name of the group that was made");
     }
-    const int place = place_of(rank_, mine);
-    if (found->getRank() != place) {
+    const int position = position_of(rank_, mine);
+    if (found->getRank() != position) {
       throw CommunicationError(
           "group " + name, "rank " + std::to_string(rank_) + " is number " +
                                std::to_string(found->getRank()) + " of the group '" + registered +
-                               "', but " + std::to_string(place) +
+                               "', but " + std::to_string(position) +
                                " of the list; torch.distributed sorts ranks, so sort the list");
     }
     return Group(std::move(found), mine, name, timeout_);

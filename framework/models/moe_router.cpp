@@ -32,14 +32,14 @@ std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
                                                       const at::Tensor& probabilities,
                                                       std::int64_t experts) {
   // One column more takes what is of no expert.
-  const at::Tensor places = at::where(indices < 0, experts, indices);
+  const at::Tensor columns = at::where(indices < 0, experts, indices);
   const std::vector<std::int64_t> sizes{indices.size(0), experts + 1};
   const at::Tensor map =
-      at::zeros(sizes, indices.options().dtype(at::kBool)).scatter(1, places, true);
+      at::zeros(sizes, indices.options().dtype(at::kBool)).scatter(1, columns, true);
   at::Tensor spread;
   if (probabilities.defined()) {
     spread = at::zeros(sizes, probabilities.options())
-                 .scatter(1, places, probabilities)
+                 .scatter(1, columns, probabilities)
                  .narrow(1, 0, experts);
   }
   return {map.narrow(1, 0, experts), spread};

@@ -20,8 +20,8 @@ try:
     import triton.language as tl
 
     @triton.jit
-    def set_one(pointer, place, value):
-        tl.store(pointer + place, value)
+    def set_one(pointer, index, value):
+        tl.store(pointer + index, value)
 except ImportError:
     triton = None
 

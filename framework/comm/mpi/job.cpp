@@ -152,7 +152,7 @@ c10::intrusive_ptr<c10d::Backend> Job::split(const std::string& name,
   check_agreement(name, partition);
   const std::vector<int>& mine = list_of(rank(), size(), name, partition);
   const auto color = static_cast<int>(&mine - partition.data());
-  auto channel = make_channel(color, place_of(rank(), mine), name, mine);
+  auto channel = make_channel(color, position_of(rank(), mine), name, mine);
   if (mine.size() == 1) return nullptr;
   return c10::make_intrusive<Backend>(std::move(channel), engine_);
 }

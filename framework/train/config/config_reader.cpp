@@ -84,7 +84,7 @@ class ConfigReader {
   }
 
   [[nodiscard]] TrainConfig finish() && {
-    check_together(config_, places_);
+    check_together(config_, locations_);
     return std::move(config_);
   }
 
@@ -93,7 +93,7 @@ class ConfigReader {
     for (const ConfigKey& key : config_keys()) {
       if (key.table != name) continue;
       std::visit(KeyReader(reader, key.name, config_), key.kind);
-      if (reader.has(key.name)) places_[key.path()] = reader.location(key.name);
+      if (reader.has(key.name)) locations_[key.path()] = reader.location(key.name);
     }
     if (name != "memory") return reader.finish();
     const bool any = std::any_of(rule_tables().begin(), rule_tables().end(),
@@ -103,7 +103,7 @@ class ConfigReader {
   }
 
   TrainConfig config_;
-  ConfigLocations places_;
+  ConfigLocations locations_;
 };
 
 [[noreturn]] void refuse_override(const std::string& text, const std::string& why) {

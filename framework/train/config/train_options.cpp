@@ -20,8 +20,8 @@ CommandOption flag(const char* name, const char* help, const char* old_name = ""
 int whole_number(const CommandOption& option, const std::string& text) {
   int number = 0;
   const char* end = text.data() + text.size();
-  const auto [place, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && place == end && number > 0) return number;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end && number > 0) return number;
   throw InvalidArgument("train", option.name + ": \"" + text + "\" is no whole number above 0");
 }
 

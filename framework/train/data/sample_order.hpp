@@ -7,7 +7,7 @@
 namespace spillway::app {
 
 /// Who runs a micro-batch, and when.
-struct BatchPlace {
+struct BatchPosition {
   std::int64_t step = 0;         ///< From 0.
   std::int64_t micro_batch = 0;  ///< Of this data rank in the step.
   std::int64_t data_rank = 0;
@@ -25,9 +25,9 @@ struct BatchShape {
 /// So a step has the same samples for any number of data ranks that leaves data * micro_batches as
 /// it is.
 [[nodiscard]] constexpr std::uint64_t first_sample(const BatchShape& shape,
-                                                   const BatchPlace& place) noexcept {
+                                                   const BatchPosition& position) noexcept {
   const std::int64_t batch =
-      (place.step * shape.micro_batches + place.micro_batch) * shape.data + place.data_rank;
+      (position.step * shape.micro_batches + position.micro_batch) * shape.data + position.data_rank;
   return static_cast<std::uint64_t>(batch * shape.size);
 }
 

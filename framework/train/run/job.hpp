@@ -95,7 +95,7 @@ class TrainingJob {
 
  private:
   [[nodiscard]] std::vector<MicroBatch> next_batches() const;
-  void place_gradients();
+  void assign_norm_positions();
   /// Whether it is this rank's among those of one copy of the model.
   [[nodiscard]] bool answers_for(const StageParameter& parameter) const;
   /// Those whose gradients this rank adds to the norm of all.
@@ -113,7 +113,7 @@ class TrainingJob {
   std::unique_ptr<TensorRanks> tensor_ranks_;
   PipelineGroups groups_;
   Group whole_model_;  // The ranks that have one copy of it together.
-  Coordinates place_;
+  Coordinates coordinates_;
   std::shared_ptr<ShardGroup> shards_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -234,8 +234,8 @@ class Loop {
     const auto weights = ranks.wholes(own(job_.optimizer().parameters(), false));
     const auto state = ranks.wholes(own(job_.optimizer().state(), true));
     if (ranks.group().rank() != 0) return;
-    const Coordinates place = job_.topology().coordinates(world_.rank());
-    const int part = place.pipeline * job_.topology().size(Axis::kExpert) + place.expert;
+    const Coordinates coordinates = job_.topology().coordinates(world_.rank());
+    const int part = coordinates.pipeline * job_.topology().size(Axis::kExpert) + coordinates.expert;
     writer.write(part, weights, state);
   }
 

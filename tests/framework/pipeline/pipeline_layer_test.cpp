@@ -79,7 +79,7 @@ TEST(PipelineLayer, SharesWeightsWithinAStageAndCopiesThemBetweenStages) {
   EXPECT_EQ(copy.name, "embedding.weight");
 }
 
-TEST(PipelineLayer, RandomNumbersFollowTheLayersPlace) {
+TEST(PipelineLayer, RandomNumbersFollowTheLayersIndex) {
   const PipelineLayer whole = make_model({.dropout = 0.5});
   const PipelineLayer first = make_model({.dropout = 0.5, .stages = 2});
   const PipelineLayer second = make_model({.dropout = 0.5, .stages = 2, .stage = 1});

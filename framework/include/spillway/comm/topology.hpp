@@ -40,7 +40,7 @@ struct TopologySizes {
   int expert = 1;
 };
 
-/// A rank's place along each axis.
+/// A rank's position along each axis.
 struct Coordinates {
   int data = 0;
   int pipeline = 0;
@@ -60,7 +60,7 @@ class Topology {
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
   [[nodiscard]] int size(Axis axis) const;
 
-  /// Errors: InvalidArgument if there is no such rank, or no such place.
+  /// Errors: InvalidArgument if there is no such rank, or no such position.
   [[nodiscard]] Coordinates coordinates(int rank) const;
   [[nodiscard]] int coordinate(int rank, Axis axis) const { return coordinates(rank)[axis]; }
   [[nodiscard]] int rank(const Coordinates& coordinates) const;

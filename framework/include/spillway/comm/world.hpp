@@ -50,7 +50,7 @@ class World {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// The members' list of `partition` that holds this rank, as a group; the place in the list is
+  /// The members' list of `partition` that holds this rank, as a group; its position there is
   /// the group rank. Every rank is in exactly one list; lists of one rank give a group that needs
   /// nobody.
   /// Ordering: collective over the whole world, with the same arguments everywhere.
@@ -76,7 +76,7 @@ void run_guarded(World& world, const std::function<void()>& body);
 /// The ranks that mpirun or srun started, groups for CPU tensors. Loads libspillway_mpi.so: the
 /// file that SPILLWAY_MPI_PLUGIN names, or from the folder of the program, ../lib beside it, or the
 /// folder above it.
-/// Errors: CommunicationError if the plugin or MPI is not there, with the places that were tried.
+/// Errors: CommunicationError if the plugin or MPI is not there, with the paths that were tried.
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(const WorldOptions& options = {});
 
 /// Where the ranks of NCCL meet. The variables are those of torchrun.

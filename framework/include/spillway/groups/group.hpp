@@ -56,7 +56,7 @@ class Group {
   explicit Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int> world_ranks,
                  std::string name = "group", std::chrono::milliseconds timeout = {});
 
-  /// This rank's place among the members.
+  /// This rank's position among the members.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   /// World ranks by group rank.

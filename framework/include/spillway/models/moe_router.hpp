@@ -46,7 +46,7 @@ struct Routing {
 
 /// Where a row has which experts. `indices`: [tokens, k] of experts, each at most once a row, -1
 /// for none; `probabilities`: of the same sizes, or undefined. Gives [tokens, experts] as bool, and
-/// with the probabilities at those places and zero elsewhere. Shapes follow from shapes alone, so
+/// with the probabilities in those columns and zero elsewhere. Shapes follow from shapes alone, so
 /// the host waits for nothing; autograd goes through the probabilities.
 [[nodiscard]] std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
                                                                     const at::Tensor& probabilities,

@@ -60,7 +60,7 @@ struct PipelineLayerOptions {
 struct StageParameter {
   std::string name;   ///< In the whole model: "layers.3.attention.qkv".
   int layer = 0;      ///< The layer in the whole model, and
-  int position = 0;   ///< its place within it: with the layer, the same order on every layout.
+  int position = 0;   ///< its position within it: with the layer, the same order on every layout.
   int chunk = 0;      ///< Of this stage.
   bool copy = false;  ///< Another stage, or an earlier layer there, has the original.
   at::Tensor value;
@@ -85,7 +85,7 @@ class PipelineLayer {
   PipelineLayer(std::vector<LayerDesc> layers, PipelineLayerOptions options);
 
   /// Runs the layers of a chunk. Before each the default generators are seeded by `pass_seed` and
-  /// the layer's place in the model, so that what is random in it does not depend on the layout.
+  /// the layer's index in the model, so that what is random in it does not depend on the layout.
   [[nodiscard]] Tensors forward(int chunk, const Tensors& inputs, std::uint64_t pass_seed) const;
   [[nodiscard]] at::Tensor loss(const at::Tensor& output, const at::Tensor& target) const;
 

@@ -121,7 +121,7 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
   }
 }
 
-TEST(ConfigTogether, NamesThePlaceInTheFile) {
+TEST(ConfigTogether, NamesTheLocationInTheFile) {
   EXPECT_EQ(
       error_text<ConfigError>(
           [&] { (void)parse_config("[model]\nhidden = 66\n", "run.toml", {}); }),

@@ -66,7 +66,7 @@ budget = "33%"
   EXPECT_EQ(config.memory.budget, "33%");
 }
 
-TEST(Config, NamesPlaceAndNearestWordOfWhatIsWrong) {
+TEST(Config, NamesLocationAndNearestWordOfWhatIsWrong) {
   EXPECT_EQ(refused("[model]\nlayer = 4\n"),
             "[config] run.toml:2:1: unknown key \"layer\" in [model]; did you mean \"layers\"?");
   EXPECT_EQ(refused("[modle]\nlayers = 4\n"),
