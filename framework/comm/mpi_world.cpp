@@ -95,7 +95,7 @@ class MpiWorld final : public World {
     registered_.push_back("spillway/" + name + '/' + std::to_string(registered_.size()));
     group->setGroupName(registered_.back());
     c10d::register_process_group(registered_.back(), group);
-    groups_.push_back(group);  // The registry does not hold it.
+    groups_.push_back(group);  // The registry keeps no reference.
     return Group(std::move(group), mine, name, timeout_);
   }
 

@@ -1,4 +1,4 @@
-/// What World::group() checks before it asks anybody.
+/// What World::group() checks before it communicates.
 #pragma once
 
 #include <string>

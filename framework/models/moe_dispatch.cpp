@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "models/moe_slots.hpp"
 #include "models/moe_rows.hpp"
+#include "models/moe_slots.hpp"
 #include "spillway/comm/exchange.hpp"
 #include "spillway/torch/read_back.hpp"
 #include "spillway/torch/scope.hpp"
@@ -98,8 +98,8 @@ class RowDispatch : public MoeDispatch {
  protected:
   /// Sends the rows of `x` from where slots_ has them.
   void send_from(const at::Tensor& x, const Counts& sent, const Counts& received) {
-    const at::Tensor rows = spread_rows(x, slots_.row_of, slots_.empty, slots_.slot_of,
-                                        slots_.lost, routing_.chosen.size(1));
+    const at::Tensor rows = spread_rows(x, slots_.row_of, slots_.empty, slots_.slot_of, slots_.lost,
+                                        routing_.chosen.size(1));
     exchange_ = RowExchange::start(group_, rows, sent, received);
   }
 

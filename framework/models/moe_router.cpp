@@ -47,7 +47,7 @@ std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
 
 Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
               const RouterShape& shape, const TensorParallel& parallel) {
-  const bool cut = parallel.active() && parallel.sequence;
+  const bool split = parallel.active() && parallel.sequence;
   const at::Tensor given = at::linear(x.flatten(0, -2), weight);
   const at::Tensor logits = given.scalar_type() == at::kDouble ? given : given.to(at::kFloat);
   at::Tensor likes;
@@ -60,12 +60,12 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
     std::tie(best, routing.chosen) = logits.topk(chosen, -1);
     routing.weights = best.softmax(-1);
   }
-  if (cut) routing.chosen = of_all_tokens(parallel, x, routing.chosen);
+  if (split) routing.chosen = of_all_tokens(parallel, x, routing.chosen);
   routing.counts = counts_of(routing.chosen, weight.size(0));
   if (at::GradMode::is_enabled()) {
     // With the counts of all tokens, the parts of the ranks sum up to the loss of all tokens.
     const auto part = [&](const at::Tensor& loss) {
-      return cut ? loss / static_cast<double>(parallel.ranks()) : loss;
+      return split ? loss / static_cast<double>(parallel.ranks()) : loss;
     };
     if (shape.aux_loss != 0) {
       if (!likes.defined()) likes = logits.softmax(-1);
@@ -77,8 +77,8 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
       routing.weights = with_loss(routing.weights, ExtraLoss::kZ, part(loss), shape.z_loss);
     }
   }
-  routing.weights =
-      cut ? of_all_tokens(parallel, x, routing.weights) : copy_to_group(parallel, routing.weights);
+  routing.weights = split ? of_all_tokens(parallel, x, routing.weights)
+                          : copy_to_group(parallel, routing.weights);
   return routing;
 }
 

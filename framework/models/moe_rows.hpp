@@ -16,8 +16,8 @@ namespace spillway {
                                      const at::Tensor& lost, std::int64_t fan);
 
 /// The other way: row j of the result is row back[j] of `x`, or zeros where `lost`; backward takes
-/// the gradient of row i from row position[i] of the result's, or zeros where `empty`. `position` names
-/// the one row of the result that row i of `x` went to.
+/// the gradient of row i from row position[i] of the result's, or zeros where `empty`. `position`
+/// names the one row of the result that row i of `x` went to.
 [[nodiscard]] at::Tensor collect_rows(const at::Tensor& x, const at::Tensor& back,
                                       const at::Tensor& lost, const at::Tensor& position,
                                       const at::Tensor& empty);

@@ -28,8 +28,11 @@ Order order_of(const at::Tensor& expert) {
 RowSlots dropless_slots(const Routing& routing) {
   const at::NoGradGuard no_gradients;
   const Order order = order_of(routing.chosen.reshape({-1}));
-  return {
-      at::floor_divide(order.choices, routing.chosen.size(1)), order.choices, {}, order.positions, {}};
+  return {at::floor_divide(order.choices, routing.chosen.size(1)),
+          order.choices,
+          {},
+          order.positions,
+          {}};
 }
 
 RowSlots capacity_slots(const Routing& routing, std::int64_t capacity) {

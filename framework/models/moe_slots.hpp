@@ -13,7 +13,7 @@ namespace spillway {
 struct RowSlots {
   at::Tensor row_of;     ///< [slots]: the token in the slot
   at::Tensor choice_of;  ///< [slots]: its choice, token * k + number
-  at::Tensor empty;      ///< [slots]: nobody is in it; undefined: none is empty
+  at::Tensor empty;      ///< [slots]: no row is in it; undefined: none is empty
   at::Tensor slot_of;    ///< [tokens * k]: by choice
   at::Tensor lost;       ///< [tokens * k]: it found no slot; undefined: all did
 };

@@ -230,7 +230,7 @@ void PipelineStep::make_room(StageChannel& channel) const {
   if (all_known_) {
     untimed_wait([&] { channel.settle(1); });
   } else {
-    // While a stage learns shapes, it posts no receives ahead: two that wait for each other's would
+    // While a stage learns shapes, it posts no receives early: two that wait for each other's would
     // never end. A later step has one more message under way, the one that it expects: sessions
     // record this step, and plan for those.
     channel.drop_what_left(2);

@@ -8,7 +8,7 @@ namespace {
 
 /// Tokens as rows of this rank's part of a vocabulary.
 struct LocalTokens {
-  at::Tensor rows;  // Of those that are another rank's: any.
+  at::Tensor rows;    // Of those that are another rank's: any.
   at::Tensor others;  // Which are another rank's.
 };
 

@@ -134,7 +134,7 @@ void Job::check_agreement(const std::string& name, const std::vector<std::vector
     operation->receive(&(*requests)[static_cast<std::size_t>(peer)], sizeof(Request), peer);
     operation->send(&mine, sizeof(Request), peer);
   });
-  operation->then([requests](Operation& /*self*/) {});  // Held as long as messages are under way.
+  operation->then([requests](Operation& /*self*/) {});  // Kept alive while messages are under way.
   engine_->start(operation);
   engine_->wait(*operation, {});
   everyone_->for_each_other([&](int peer) {

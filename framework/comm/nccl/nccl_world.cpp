@@ -158,9 +158,8 @@ void meet(World& start, const WorldOptions& options, NcclAddress& address,
   }
   check_address(address);
   // A machine does not always find itself by its name.
-  const bool one_machine =
-      std::all_of(found.begin(), found.end(),
-                  [&](const HostPort& each) { return each.host == here.host; });
+  const bool one_machine = std::all_of(
+      found.begin(), found.end(), [&](const HostPort& each) { return each.host == here.host; });
   address.host = one_machine ? "localhost" : found[0].host.data();
   if (address.rank == 0) {
     // Port 0: the system chooses one that is free.

@@ -1,4 +1,4 @@
-/// What a training run is told: tables of a TOML file, each key with a default. The keys, their
+/// The settings of a training run: tables of a TOML file, each key with a default. The keys, their
 /// constraints and what they mean are in config_keys.cpp; docs/train.md lists them.
 #pragma once
 

@@ -129,7 +129,7 @@ class Check {
     }
     if (parallel.recompute_partition && parallel.recompute_interval == 0) {
       refuse({"parallel.recompute_partition", "parallel.recompute_interval"},
-             "nothing is recomputed, so there are no inputs to cut into parts");
+             "nothing is recomputed, so there are no inputs to shard");
     }
     if (parallel.recompute_partition && parallel.sequence_parallel) {
       refuse(

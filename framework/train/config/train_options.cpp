@@ -104,8 +104,8 @@ const std::vector<CommandOption>& train_options() {
       flag("--digest", "Print a hash of the final parameters and one of all losses"),
       {"--verify-every",
        "N",
-       "Every N-th step compares all that is recomputed with what was saved, bit for bit; the step "
-       "after a record always does",
+       "Verify every N steps: compare all that is recomputed with what was saved, bit for bit; the "
+       "step after a recording step always does",
        {},
        Accepts::kPositive,
        {}},
@@ -113,7 +113,7 @@ const std::vector<CommandOption>& train_options() {
        "FILE",
        "Where the last step goes as a trace for Perfetto (JSON): what its streams did and, if "
        "there "
-       "is a record, what was predicted; {rank} stands for the rank",
+       "is a profile, what was predicted; {rank} stands for the rank",
        {},
        Accepts::kText,
        {}}};

@@ -13,7 +13,7 @@ struct BatchPosition {
   std::int64_t data_rank = 0;
 };
 
-/// How a step is cut.
+/// How a step is divided.
 struct BatchShape {
   std::int64_t micro_batches = 1;  ///< On each data rank.
   std::int64_t data = 1;           ///< Data ranks.
@@ -27,7 +27,8 @@ struct BatchShape {
 [[nodiscard]] constexpr std::uint64_t first_sample(const BatchShape& shape,
                                                    const BatchPosition& position) noexcept {
   const std::int64_t batch =
-      (position.step * shape.micro_batches + position.micro_batch) * shape.data + position.data_rank;
+      (position.step * shape.micro_batches + position.micro_batch) * shape.data +
+      position.data_rank;
   return static_cast<std::uint64_t>(batch * shape.size);
 }
 

@@ -41,7 +41,7 @@ struct LoopResult {
                                    const TrainConfig& config, const LoopOptions& options);
 
 /// Of all parameters of the model. Ordering: collective over the world.
-/// Errors: InvalidArgument if ranks that hold the same parameter have come apart.
+/// Errors: InvalidArgument if ranks that hold the same parameter have diverged.
 [[nodiscard]] std::uint64_t parameters_digest(World& world, const TrainingJob& job);
 
 }  // namespace spillway::app

@@ -59,7 +59,8 @@ TEST(Topology, CoordinatesAndPartitionsAgreeInEveryOrder) {
           EXPECT_EQ(topology.coordinate(list[position], axis), static_cast<int>(position));
           for (const Axis other : order) {
             if (other == axis) continue;
-            EXPECT_EQ(topology.coordinate(list[position], other), topology.coordinate(list[0], other));
+            EXPECT_EQ(topology.coordinate(list[position], other),
+                      topology.coordinate(list[0], other));
           }
         }
         seen.insert(list.begin(), list.end());

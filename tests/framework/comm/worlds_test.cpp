@@ -151,9 +151,10 @@ TEST(TorchWorldDeathTest, TellsTheCallerBeforeItEnds) {
         1, 2, [](const std::vector<int>&) { return std::string(); }, abort)
         ->abort("out of memory");
   };
-  EXPECT_EXIT(end([](const std::string& why) { std::fprintf(stderr, "told: %s\n", why.c_str()); }),
-              ::testing::ExitedWithCode(1),
-              "told: out of memory\nspillway: rank 1 of 2 ends the job: out of memory");
+  EXPECT_EXIT(
+      end([](const std::string& why) { std::fprintf(stderr, "reported: %s\n", why.c_str()); }),
+      ::testing::ExitedWithCode(1),
+      "reported: out of memory\nspillway: rank 1 of 2 ends the job: out of memory");
 }
 
 TEST(NcclAddress, ComesFromTheVariablesOfTorchrun) {

@@ -29,7 +29,7 @@ using testing::ranks;
 
 constexpr const char* kNoHost = "[limits]\nhost = '8 KiB'\n";
 constexpr const char* kNoHostButShards = "[limits]\nhost = '8 KiB'\nshard = true\n";
-constexpr int kSteps = 16;  // Plans are made anew from the times of the first ones.
+constexpr int kSteps = 16;  // Replanned from the times of the first ones.
 
 /// tanh by a loop of its own: no operator that could be repeated makes the result.
 struct UnseenTanh : torch::autograd::Function<UnseenTanh> {

@@ -73,9 +73,9 @@ TEST(Llama, HasAGradientForEveryParameter) {
 
 TEST(Llama, DropsValuesByTheGeneratorOnlyIfAskedTo) {
   LlamaShape shape = tiny_llama();
-  const Llama plain(shape);
-  EXPECT_TRUE(at::equal(plain.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
-                        plain.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
+  const Llama without_dropout(shape);
+  EXPECT_TRUE(at::equal(without_dropout.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
+                        without_dropout.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
   shape.dropout = 0.5;
   const Llama dropping(shape);
   EXPECT_FALSE(at::equal(dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16)),

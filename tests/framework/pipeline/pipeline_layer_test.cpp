@@ -113,7 +113,7 @@ TEST(PipelineLayer, BalancesByAProfile) {
               ::testing::HasSubstr("memory"));
   options.profile = profile;
   const PipelineLayer balanced(llama_layers(shape), options);
-  // One heavy layer each; the earliest such cut.
+  // One heavy layer each; the earliest such split.
   EXPECT_THAT(balanced.bounds(), ElementsAre(0, 2, 10));
 }
 

@@ -46,7 +46,7 @@ void exchange(std::vector<PipelineAction>& actions, PipelineActionKind kind, int
 
 TEST(ScheduleCheck, CountsPassesInFlight) {
   const ScheduleFacts facts = check_schedule(two_stages(), 1, 2);
-  EXPECT_THAT(facts.peak_in_flight, ElementsAre(2, 1));
+  EXPECT_THAT(facts.peak_passes_in_flight, ElementsAre(2, 1));
 }
 
 TEST(ScheduleCheck, SaysThatBlockingSendsDeadlockOneForwardOneBackward) {

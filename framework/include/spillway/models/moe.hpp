@@ -1,4 +1,4 @@
-/// A mixture of experts: an MLP of which every token passes only a few parts, which may lie on
+/// A mixture of experts: an MLP of which every token uses only a few parts, which may lie on
 /// different ranks.
 ///
 ///   MoeShape shape{.experts = 8, .chosen = 2, .ffn = 1024};

@@ -32,10 +32,10 @@ struct Routing {
 };
 
 /// `x`: [..., hidden], between blocks; `weight`: [experts, hidden]. The losses are left out where
-/// nothing is learnt. No host synchronisation.
+/// gradients are off. No host synchronisation.
 ///
 /// With tensor ranks, what follows may give each of them a part of the gradient of the weights. If
-/// sequences are cut, `x` is [batch, length / ranks, hidden], and the routing is of all tokens of
+/// sequences are split, `x` is [batch, length / ranks, hidden], and the routing is of all tokens of
 /// the group; what one rank reports of the losses is then its part of a sum.
 [[nodiscard]] Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
                             const RouterShape& shape, const TensorParallel& parallel = {});

@@ -43,7 +43,7 @@ class ShardedModule : public torch::nn::Module {
 /// From what enters a block, enter(), to the columns of this rank.
 class ColumnLinear : public ShardedModule {
  public:
-  /// `weight`: [out, in], `bias`: [out] or undefined. `blocks`: of the columns; each is cut.
+  /// `weight`: [out, in], `bias`: [out] or undefined. `blocks`: of the columns; each is sharded.
   ColumnLinear(const TensorParallel& parallel, const at::Tensor& weight, const at::Tensor& bias,
                const std::vector<std::int64_t>& blocks = {});
 

@@ -14,7 +14,7 @@ struct Case {
   std::string text;
 };
 
-// The whole text: what is told of them is the arithmetic.
+// The whole text, with its arithmetic.
 TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
   const std::vector<Case> cases = {
       {{"model.heads=5"},
@@ -107,7 +107,7 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
       {{"parallel.recompute_partition=true"},
        "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
        "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
-       "are no inputs to cut into parts"},
+       "are no inputs to shard"},
       {{"parallel.tensor=2", "parallel.sequence_parallel=true", "parallel.recompute_interval=1",
         "parallel.recompute_partition=true"},
        "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
