@@ -10,7 +10,7 @@
 namespace spillway::app {
 namespace {
 
-/// The command the words were meant for: the deepest one that was recognised.
+/// The command that the line is for: the deepest one that was recognised.
 const CLI::App& chosen(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? app : *commands.front();
@@ -63,7 +63,7 @@ std::optional<int> read_command_line(CLI::App& app, int argc, const char* const*
     return refuse(rest.empty() ? error.what() : unknown_word(app, rest.front()));
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
-  } catch (const Error& error) {  // A text that one of our own readers refused.
+  } catch (const Error& error) {  // Of one of our own readers.
     return refuse(error.what());
   }
 }

@@ -81,7 +81,7 @@ void add_trace(CLI::App& app, Action& action) {
   command->add_option("--profile", options->profile, "What a recorded step showed (JSON)")
       ->required()
       ->type_name("FILE");
-  command->add_option("--plan", options->plan, "The plan that is carried out (JSON)")
+  command->add_option("--plan", options->plan, "The plan to execute (JSON)")
       ->required()
       ->type_name("FILE");
   command->add_option("-o,--out", options->out, "Where the trace goes (JSON)")

@@ -16,7 +16,7 @@ constexpr const char* kTrainExamples =
     "train.resume=latest\n"
     "  spillway train --compare --budget 33%           without and within a third of the memory,\n"
     "                                                  bit for bit\n"
-    "  spillway train --compare --rules memory.toml    by rules of yours\n"
+    "  spillway train --compare --rules memory.toml    by your own rules\n"
     "  spillway train --plan plan.json                 by a plan made earlier, from the first "
     "step\n"
     "  spillway train --digest                         one line that tells whether two runs are "

@@ -1,4 +1,4 @@
-/// One buffer leaves the device and comes back. Runs anywhere: the host device's streams are worker
+/// One buffer is offloaded and reloaded. Runs anywhere: the host device's streams are worker
 /// threads. On a GPU, make a spillway::CudaDevice (spillway/cuda/cuda_device.hpp) instead of the
 /// HostDevice and link spillway::cuda; nothing else changes.
 

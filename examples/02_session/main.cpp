@@ -1,4 +1,4 @@
-/// Trains a small model whose activations go to host memory and come back, by the rules of a file.
+/// Trains a small model whose activations are offloaded to host memory, by the rules of a file.
 #include <exception>
 #include <iostream>
 #include <vector>
@@ -33,7 +33,7 @@ int run(const char* rules) {
   auto session = spillway::Session::from_file(rules);
   session.register_model(model);
   for (const auto& batch : data) {
-    auto step = session.step();  // The first one records, the others carry the plan out.
+    auto step = session.step();  // The first one records, the others execute the plan.
     model.forward(batch).backward();
   }
   std::cout << session.report();

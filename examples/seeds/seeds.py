@@ -50,8 +50,8 @@ class Result:
         return max(peaks[min(other.ranks[rank]["warm_up"], len(peaks) - 1):])
 
     def theoretical_reduction(self, rank):
-        """By how much the peak falls if what leaves is gone at once, as the simulator sees it; without recorded times, what
-        leaves."""
+        """By how much the simulated peak falls if offloaded buffers are released at once; without recorded times, the
+        offloaded bytes."""
         simulated = self.ranks[rank].get("simulated")
         if simulated is None:
             return self.report(rank)["planned_reduction"]
@@ -108,7 +108,7 @@ def command(options, row, words):
 
 
 def environment(ranks):
-    """One thread a rank unless the caller says otherwise; OpenMPI lets root start ranks only if told so twice."""
+    """One thread a rank unless the caller says otherwise; OpenMPI lets root start ranks only if two variables allow it."""
     result = dict(os.environ)
     result.setdefault("OMP_NUM_THREADS", "1" if ranks > 1 else str(os.cpu_count()))
     result.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -137,7 +137,7 @@ def run_row(options, config, row, out):
     parts = [folder] if row.ranks == 1 else [folder / f"rank-{rank}" for rank in range(row.ranks)]
     ranks = [json.loads((part / "train.json").read_text(encoding="utf-8")) for part in parts]
     result = Result(row, [step["loss"] for step in steps], tokens, digest[1], ranks)
-    # Who ends the run early has seen this much.
+    # Printed now, in case the run is interrupted.
     print(f"{row.name}: {seconds:.0f} s, highest peak {result.highest_peak() / MIB:.1f} MiB, digest {digest[1]}",
           file=sys.stderr, flush=True)
     return result

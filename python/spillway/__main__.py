@@ -39,7 +39,7 @@ examples:
 """
 
 TRAIN_NOTES = """\
-Under torchrun every process is a rank; they speak over NCCL where each has a GPU of its own, else over gloo. Rank 0
+Under torchrun every process is a rank; they communicate over NCCL where each has a GPU of its own, else over gloo. Rank 0
 prints. Without rules, plan or budget all layers but the last are offloaded. SIGTERM and Ctrl-C save a checkpoint, if
 there is a folder for it, and end the run. Exit code 1 if bits differ, 3 if no plan fits the budget. docs/train.md
 describes the keys of a config.
@@ -91,7 +91,7 @@ def _add_config(command: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """Notes options, by their present names, in the order in which they are given: of one key the last wins."""
+    """Collects options, by their present names, in the order in which they are given: of one key the last wins."""
 
     def __call__(
         self,

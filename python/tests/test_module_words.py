@@ -1,4 +1,4 @@
-"""The module words of rules, held against recordings of real models."""
+"""The module words of rules, compared with profiles of real models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`spillway train` with ranks that hold a part each of what they have alike: bits, memory, and what is refused."""
+"""`spillway train` with buffers sharded over ranks: bits, memory, and what is refused."""
 
 import json
 import unittest

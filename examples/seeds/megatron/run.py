@@ -20,7 +20,7 @@ def rules(out, name, modules, slowdown):
     names = ", ".join(f'"{module}"' for module in modules)
     path.write_text("[megatron]\nfine_grained_activation_offloading = true\n"
                     f"offload_modules = [{names}]\nmin_offloaded_bytes = 1\n"
-                    # What is offloaded is to be gone, as there: a step may wait for it a little.
+                    # Offloaded buffers must be released, as there: a step may wait for the copies a little.
                     f"[limits]\nslowdown = {slowdown}\n", encoding="utf-8")
     return ["--rules", str(path)]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Paddle's pull request #34607 as a run: GPT with MP=4, PP=2 and micro-batches of 2 sequences; layers recomputed, what
-enters them on the host, or in parts on the tensor-parallel ranks, or both; and a budget of the third row's memory, planned."""
+"""Paddle's pull request #34607 as a run: GPT with MP=4, PP=2 and micro-batches of 2 sequences; layers recomputed,
+their inputs offloaded to the host, or sharded over the tensor-parallel ranks, or both; and a budget of the third row's memory, planned."""
 
 import sys
 from pathlib import Path
