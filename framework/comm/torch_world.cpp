@@ -31,7 +31,7 @@ class TorchWorld final : public World {
                             const std::vector<std::vector<int>>& partition) override {
     const std::vector<int>& mine = list_of(rank_, size_, name, partition);
     std::string registered;
-    // Every rank makes every group, as torch.distributed wants it; groups of one are not needed.
+    // Every rank makes every group, as torch.distributed requires; groups of one are not needed.
     for (const std::vector<int>& list : partition) {
       if (list.size() == 1) continue;
       std::string made = new_group_(list);

@@ -21,7 +21,7 @@ struct RowSlots {
 /// As many slots as choices; the rows of an expert in the order of the tokens.
 [[nodiscard]] RowSlots dropless_slots(const Routing& routing);
 
-/// `capacity` slots for each expert; of those that come, the first stay.
+/// `capacity` slots for each expert; of more rows the first are taken.
 [[nodiscard]] RowSlots capacity_slots(const Routing& routing, std::int64_t capacity);
 
 /// Slots of each expert: `factor` times what would be even, rounded up, and not more than tokens.

@@ -60,7 +60,7 @@ template <typename Map>
 auto take(Map& map, const std::pair<int, int>& key) {
   const auto found = map.find(key);
   if (found == map.end()) {
-    throw InvalidArgument("pipeline", "the schedule wants chunk " + std::to_string(key.first) +
+    throw InvalidArgument("pipeline", "the schedule asks for chunk " + std::to_string(key.first) +
                                           ", micro-batch " + std::to_string(key.second) +
                                           " before what it needs is there");
   }

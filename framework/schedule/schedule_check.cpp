@@ -87,7 +87,7 @@ class RankCheck {
   }
 
   void require_peer(const PipelineAction& action, const std::optional<PipelineAction>& wanted) {
-    if (!wanted) refuse(action, "has nobody at the other end");
+    if (!wanted) refuse(action, "has no stage at the other end");
     if (action.peer != wanted->peer) {
       refuse(action, "has the wrong peer; stage " + std::to_string(wanted->peer) + " was wanted");
     }

@@ -75,7 +75,7 @@ class ShardedRanks(RanksTest):
     def test_refuse_parts_of_sequences(self):
         result = self.train(2, *WORDS, *parallel(tensor=2, sequence_parallel="true", recompute_interval=1, recompute_partition="true"))
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("what enters a layer is not equal on the ranks", result.stderr)
+        self.assertIn("the input of a layer is not equal on the ranks", result.stderr)
 
 
 if __name__ == "__main__":

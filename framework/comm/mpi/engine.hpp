@@ -1,8 +1,8 @@
 /// Completes the operations of all groups of this rank.
 ///
-/// MPI makes progress only while it is called. So whoever waits for one operation advances all of
-/// them, and a thread of its own does so now and then while nobody waits: a send whose Pending was
-/// dropped arrives, and an all-reduce runs beside the computation.
+/// MPI makes progress only while it is called. So a thread that waits for one operation advances
+/// all of them, and a background thread does so from time to time while none waits: a send whose
+/// Pending was dropped arrives, and an all-reduce runs beside the computation.
 #pragma once
 
 #include <chrono>

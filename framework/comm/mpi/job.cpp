@@ -81,9 +81,9 @@ void Job::start() {
 }
 
 Job::~Job() {
-  // A rank that is left by an exception will not take part in the end; nobody should wait for it.
+  // A rank that an exception ends will not take part in MPI_Finalize; no rank should wait for it.
   if (std::uncaught_exceptions() > exceptions_ && size() > 1) {
-    abort("an exception leaves this rank");
+    abort("an exception ends this rank");
   }
   try {
     finish();

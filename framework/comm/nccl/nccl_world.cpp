@@ -70,9 +70,9 @@ class NcclWorld final : public World {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
-    // Other ranks wait for one that is left by an exception, and would for ever.
+    // Other ranks would wait for ever for one that an exception ended.
     if (std::uncaught_exceptions() > exceptions_ && size() > 1) {
-      abort("an exception leaves this rank");
+      abort("an exception ends this rank");
     }
     for (const auto& group : groups_) {
       c10d::unregister_process_group(group->getGroupName());

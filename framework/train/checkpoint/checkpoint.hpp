@@ -26,8 +26,8 @@ struct TrainingState {
 };
 
 /// Writes the checkpoint of one step, in three parts that the ranks agree on: begin() on one rank;
-/// then write() on every rank; then complete() on one rank. Until that has returned, nobody sees
-/// the checkpoint: it has another name. Everything is on the disk then.
+/// then write() on every rank; then complete() on one rank. Until that has returned, the
+/// checkpoint has another name and is not found. Everything is on the disk then.
 ///
 /// One run at a time writes to `folder`, which all ranks see.
 /// Errors: IoError with the path, from every function.

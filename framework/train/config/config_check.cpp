@@ -134,8 +134,8 @@ class Check {
     if (parallel.recompute_partition && parallel.sequence_parallel) {
       refuse(
           {"parallel.recompute_partition", "parallel.sequence_parallel"},
-          "each rank has another part of the sequence, so what enters a layer is not equal on the "
-          "ranks, and parts of it would not make up the whole of any");
+          "each rank has another part of the sequence, so the input of a layer is not equal on the "
+          "ranks and cannot be sharded over them");
     }
   }
 
@@ -157,7 +157,7 @@ class Check {
     if (!config_.parallel.sequence_parallel) return;
     if (ranks == 1) {
       refuse({"parallel.sequence_parallel", "parallel.tensor"},
-             "one rank has nobody to share the tokens with");
+             "there is only one rank to share the tokens");
     }
     if (model.tokens % ranks != 0) {
       refuse({"parallel.sequence_parallel", "parallel.tensor", "model.tokens"},

@@ -135,7 +135,7 @@ bool is_text(const ConfigKey& key) {
   return std::holds_alternative<TextKey>(key.kind) || std::holds_alternative<WordKey>(key.kind);
 }
 
-/// As TOML, or as a text where that is what the key wants or all it can be.
+/// As TOML, or as a text if the key takes a text or it is no TOML value.
 toml::table value_of(const ConfigKey& key, const std::string& value) {
   const bool quoted = value.starts_with('"') || value.starts_with('\'');
   if (!is_text(key) || quoted) {
@@ -160,7 +160,7 @@ void read_override(const std::string& text, ConfigReader& reader) {
   };
   const ConfigKey& key = key_of(trimmed(text.substr(0, equals)), text);
   const toml::table parsed = value_of(key, trimmed(text.substr(equals + 1)));
-  // Copies have no line and column, which would be those of a text that nobody wrote.
+  // Copies have no line and column, which would be those of a generated text.
   toml::table table;
   table.insert(key.name, *parsed.get("value"));
   toml::table root;

@@ -26,7 +26,7 @@ struct TrainOptions {
   std::string trace;     ///< Where what the last step did goes; empty: it is not traced.
 };
 
-/// One option, for whoever reads command lines.
+/// One option, for readers of command lines.
 struct CommandOption {
   enum class Accepts { kNothing, kText, kPositive, kNotNegative, kShare, kWord };
 

@@ -22,8 +22,7 @@ struct BatchShape {
 
 /// The first of the micro-batch's `size` consecutive samples:
 ///     ((step * micro_batches + micro_batch) * data + data_rank) * size
-/// So a step has the same samples for any number of data ranks that leaves data * micro_batches as
-/// it is.
+/// So a step has the same samples for any number of data ranks with the same data * micro_batches.
 [[nodiscard]] constexpr std::uint64_t first_sample(const BatchShape& shape,
                                                    const BatchPosition& position) noexcept {
   const std::int64_t batch =

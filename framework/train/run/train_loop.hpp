@@ -22,7 +22,7 @@ struct LoopOptions {
   /// Rules or plan let collectives be repeated: ranks that share tensors compare what they replay
   /// before each step.
   bool repeats_collectives = false;
-  bool writes = true;  ///< Metrics and checkpoints, where the config wants them.
+  bool writes = true;  ///< Metrics and checkpoints, where the config asks for them.
 };
 
 struct LoopResult {

@@ -84,7 +84,7 @@ TEST(DetectWorld, RefusesToRunAsManySingleRanks) {
       {"OMPI_COMM_WORLD_SIZE", ""}, {"PMI_SIZE", ""}, {"SLURM_STEP_NUM_TASKS", ""},
       {"WORLD_SIZE", "4"},          {"RANK", "1"},    {"MASTER_ADDR", "localhost"}};
   EXPECT_THAT(error_text<InvalidArgument>([] { (void)detect_world(); }),
-              HasSubstr("[world] torchrun started 4 ranks of this program, which speaks MPI; start "
+              HasSubstr("[world] torchrun started 4 ranks of this program, which uses MPI; start "
                         "it with mpirun -n 4"));
 }
 

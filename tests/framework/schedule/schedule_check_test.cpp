@@ -112,7 +112,7 @@ TEST(ScheduleCheck, FindsMessagesThatAreMissingOrGoElsewhere) {
   EXPECT_THAT(problem_of(ranks), HasSubstr("has the wrong peer; stage 1 was wanted"));
   ranks = two_stages();
   ranks[0].push_back({kReceiveActivation, 0, 0, 1, 0});
-  EXPECT_THAT(problem_of(ranks), HasSubstr("has nobody at the other end"));
+  EXPECT_THAT(problem_of(ranks), HasSubstr("has no stage at the other end"));
 }
 
 TEST(ScheduleCheck, FindsTagsThatDoNotMatch) {

@@ -98,13 +98,13 @@ struct NcclAddress {
 /// Errors: InvalidArgument if this build has no NCCL or there is no such device.
 [[nodiscard]] std::unique_ptr<World> make_nccl_world(const NcclAddress& address,
                                                      const WorldOptions& options = {});
-/// The same with ranks and address from `start`, which stays the one that ends the job.
+/// The same with ranks and address from `start`, which still ends the job.
 [[nodiscard]] std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start,
                                                      const WorldOptions& options = {});
 
 /// Makes a group of torch.distributed with these members, on all ranks in the same order, and gives
 /// the name under which c10d knows it. Called for every list of a partition, as
-/// torch.distributed.new_group() wants it.
+/// torch.distributed.new_group() requires it.
 using NewTorchGroup = std::function<std::string(const std::vector<int>& ranks)>;
 /// What ends the job; called by abort(), which ends this process when it returns.
 using TorchAbort = std::function<void(const std::string& why)>;

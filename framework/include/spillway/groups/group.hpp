@@ -4,14 +4,14 @@
 ///   data.all_reduce(gradient);
 ///   Pending sent = pipeline.send(activation, pipeline.rank() + 1, tag);
 ///
-/// A Group is a c10d::ProcessGroup with the ranks of its members, whoever made it: the MPI plugin,
+/// A Group is a c10d::ProcessGroup with the ranks of its members, made by the MPI plugin,
 /// NCCL, or torch.distributed. World makes them (spillway/comm/world.hpp).
 ///
 /// Order:   all members call the same collectives in the same order. Sends and receives between two
 ///          ranks match by tag, those with the same tag in the order of the calls, and are not
 ///          ordered against collectives. Groups are independent.
 /// Tensors: dense, on the CPU or a CUDA device. NCCL takes CUDA tensors only; all others take both,
-///          CUDA tensors by way of host memory, which synchronises the host. What is written must
+///          CUDA tensors through host memory, which synchronises the host. What is written must
 ///          be contiguous. Until an operation is done its tensors must not be
 ///          written, nor read if it writes them. Nothing here is seen by autograd.
 /// Bits:    a collective gives the same bits on all members and in every run with the same groups.

@@ -42,9 +42,9 @@ struct PipelineLayerOptions {
   std::shared_ptr<const Profile> profile;
   /// Groups of so many layers are recomputed from their inputs; 0: none. See rules().
   int recompute_interval = 0;
-  /// The inputs of those layers are offloaded to the host,
+  /// The inputs of those layers are offloaded to the host.
   bool recompute_offload = false;
-  /// or sharded over the ranks of the tensor-parallel group.
+  /// The inputs of those layers are sharded over the ranks of the tensor-parallel group.
   bool recompute_partition = false;
   std::uint64_t seed = 0;  ///< Of weights, and of what is random in the layers.
   at::Device device = at::kCPU;
@@ -59,8 +59,8 @@ struct PipelineLayerOptions {
 /// A parameter of this stage.
 struct StageParameter {
   std::string name;   ///< In the whole model: "layers.3.attention.qkv".
-  int layer = 0;      ///< The layer in the whole model, and
-  int position = 0;   ///< its position within it: with the layer, the same order on every layout.
+  int layer = 0;      ///< Index of its layer in the whole model.
+  int position = 0;   ///< In the layer. (layer, position) is the same order on every layout.
   int chunk = 0;      ///< Of this stage.
   bool copy = false;  ///< Another stage, or an earlier layer there, has the original.
   at::Tensor value;

@@ -8,8 +8,8 @@
 ///     optimizer.step();
 ///   }
 ///
-/// Sends and receives do not wait for each other: a message leaves when it is made, the next one to
-/// come is expected while this stage computes. Shapes are sent once for each shape of a
+/// Sends and receives do not wait for each other: a message is sent when it is made, and the next
+/// receive is posted while this stage computes. Shapes are sent once for each shape of a
 /// micro-batch. After train() the gradients are those of the mean loss over all micro-batches of
 /// all data ranks, each weighed by its number of targets on its data rank. Ranks along the expert
 /// axis count as data ranks: gradients of experts, which got the tokens of all of them, are summed
@@ -44,10 +44,10 @@ namespace spillway {
 
 /// The groups that a pipeline communicates over. Default: this rank alone.
 struct PipelineGroups {
-  Group activations = Group();   ///< By stage,
-  Group gradients = Group();     ///< and once more: see make_schedule() for why.
-  Group data = Group();          ///< The ranks with the same weights, but for experts:
-  Group same_experts = Group();  ///< among them those that have the same experts, too.
+  Group activations = Group();   ///< By stage.
+  Group gradients = Group();     ///< By stage; see make_schedule() for why there are two.
+  Group data = Group();          ///< The ranks with the same weights, experts excepted.
+  Group same_experts = Group();  ///< The ranks with the same weights, experts included.
   std::vector<Group> shared;     ///< One for each of PipelineLayer::all_shared_weights().
 };
 

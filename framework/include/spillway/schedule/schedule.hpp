@@ -36,8 +36,8 @@ struct PipelineAction {
   int micro_batch = 0;
   int peer = -1;  ///< The stage at the other end of a message; -1 for passes.
   /// The same at both ends of a message. Between two stages no two messages of a step in the same
-  /// direction share one: it tells (activation or gradient, chunk of the sender, micro-batch). Less
-  /// than 2 * chunks * micro_batches; 0 for passes.
+  /// direction share one: it encodes (activation or gradient, chunk of the sender, micro-batch).
+  /// Less than 2 * chunks * micro_batches; 0 for passes.
   int tag = 0;
 
   bool operator==(const PipelineAction&) const = default;
