@@ -118,7 +118,7 @@ TEST(TorchWorld, FindsGroupsByTheirNames) {
   EXPECT_EQ(group.ranks(), (std::vector<int>{1, 3}));
   EXPECT_EQ(group.rank(), 1);
   EXPECT_EQ(group.process_group(), pair);
-  // torch.distributed wants every group to be made by every rank.
+  // torch.distributed requires that every rank makes every group.
   EXPECT_EQ(made, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(world->group("alone", {{0}, {1}, {2}, {3}}).ranks(), std::vector<int>{3});
   EXPECT_THAT(error_text<CommunicationError>([&] {
@@ -145,7 +145,7 @@ TEST(TorchWorld, NoticesAnotherOrderOfTheMembers) {
   c10d::unregister_process_group("sorted pair");
 }
 
-TEST(TorchWorldDeathTest, TellsTheCallerBeforeItEnds) {
+TEST(TorchWorldDeathTest, NotifiesTheCallerBeforeItEnds) {
   const auto end = [](const TorchAbort& abort) {
     make_torch_world(
         1, 2, [](const std::vector<int>&) { return std::string(); }, abort)

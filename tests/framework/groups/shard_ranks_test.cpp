@@ -1,4 +1,4 @@
-/// Buffers that are shared out among ranks: run under mpirun with 2 and 3 ranks, which all compute
+/// Buffers that are sharded over ranks: run under mpirun with 2 and 3 ranks, which all compute
 /// the same unless a case says otherwise.
 
 #include <functional>
@@ -165,7 +165,7 @@ const TowerStep kOrdinaryTower = [](Tower& tower, Step* /*step*/, int i) {
   tower.forward(i).backward();
 };
 
-TEST(Shard, CutsWindowsOfOneBufferOnce) {
+TEST(Shard, ShardsViewsOfOneBufferOnce) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
   EXPECT_EQ(different_steps(session, 4, kOrdinaryTower), 0);
@@ -179,7 +179,7 @@ constexpr const char* kNotTheSame =
 
 class ShardFallback : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ShardFallback, OfOneRankLeavesTheOthersRight) {
+TEST_P(ShardFallback, OfOneRankKeepsTheBitsOfTheOthers) {
   for (const bool one_less : {false, true}) {
     Session session(options_for(GetParam()));
     session.set_shard_group(everyone());
@@ -200,7 +200,7 @@ TEST_P(ShardFallback, OfOneRankLeavesTheOthersRight) {
   }
 }
 
-TEST_P(ShardFallback, OfOnePassInFlightLeavesTheOthersRight) {
+TEST_P(ShardFallback, OfOnePassInFlightKeepsTheBitsOfTheOthers) {
   Session session(options_for(GetParam()));
   session.set_shard_group(everyone());
   const auto run = [&](Tower& tower, Step* step, int i) {
@@ -340,12 +340,12 @@ INSTANTIATE_TEST_SUITE_P(, ShardBudget,
                                            "[[rule]]\nsaved_by = 'aten::mm*'\naction = 'keep'\n"
                                            "shard = true\n"));
 
-TEST(Shard, LeavesAPartOnTheDevice) {
+TEST(Shard, KeepsAPartOnTheDevice) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
   ASSERT_EQ(difference({.layers = 6}, session, 4, testing::baseline_step), 0);
   const SessionReport report = session.report();
-  // Beside the parts there are those that wait for their cut, and those that are gathered ahead.
+  // Beside the parts there are buffers not yet sharded, and buffers gathered early.
   const std::uint64_t most =
       report.shard->held.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
   EXPECT_LT(report.saved_peak_with.count(), most) << report;

@@ -109,7 +109,7 @@ TEST(Gpt, DropsValuesInTrainingOnly) {
   EXPECT_TRUE(at::equal(run(1), run(2)));
 }
 
-TEST(Gpt, SavesInTheScopesThatRulesSpeakOf) {
+TEST(Gpt, SavesInTheScopesThatRulesName) {
   SessionOptions options;
   options.device = at::kCPU;
   options.small = Bytes(1);

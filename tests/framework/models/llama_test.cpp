@@ -53,7 +53,7 @@ TEST(Llama, TakesBatchesOfShorterTextsAndSeesOnlyTheTokensBefore) {
   const at::Tensor tokens = llama_tokens(3, 10);
   at::Tensor changed = tokens.clone();
   changed.select(1, 9).fill_(7);
-  // The last target is left out by cutting both: what comes later changes nothing before.
+  // The last target is left out by shortening both: what comes later changes nothing before.
   const auto first_nine = [&](const at::Tensor& each) {
     return model.loss(each.narrow(1, 0, 9), tokens.narrow(1, 0, 9));
   };
@@ -82,7 +82,7 @@ TEST(Llama, DropsValuesByTheGeneratorOnlyIfAskedTo) {
                          dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
 }
 
-TEST(Llama, SavesInTheScopesThatRulesSpeakOf) {
+TEST(Llama, SavesInTheScopesThatRulesName) {
   SessionOptions options;
   options.device = at::kCPU;
   options.small = Bytes(1);

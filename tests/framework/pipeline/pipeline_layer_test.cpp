@@ -37,7 +37,7 @@ TEST(PipelineLayer, BuildsOnlyTheLayersOfItsStage) {
   EXPECT_THAT(different(parts, weights_of(whole)), IsEmpty());
 }
 
-TEST(PipelineLayer, CutsByItsMethod) {
+TEST(PipelineLayer, SplitsByItsMethod) {
   const auto bounds = [](const std::string& method, int stages, int chunks) {
     return make_model({.stages = stages, .chunks = chunks, .seg_method = method}).bounds();
   };

@@ -135,7 +135,7 @@ TEST(ScheduleCheck, FindsReceivesInAnotherOrderThanSends) {
 }
 
 TEST(ScheduleCheck, FindsStagesThatWaitForOneAnother) {
-  // Stage 0 wants the first gradient before it sends what stage 1 wants before making it.
+  // Stage 0 waits for the first gradient before it sends what stage 1 needs to compute it.
   Ranks ranks = valid(ScheduleKind::kGpipe, 2, 1, 2);
   ranks[0] = {{kForward, 0, 0},
               {kSendActivation, 0, 0, 1, 0},

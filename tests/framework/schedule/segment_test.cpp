@@ -96,7 +96,7 @@ std::vector<int> best_by_trying(const std::vector<std::int64_t>& weights, int pa
   return best;
 }
 
-TEST(Segmentation, FindsWhatTryingAllCutsFinds) {
+TEST(Segmentation, FindsWhatTryingAllSplitsFinds) {
   std::mt19937 random(7);
   for (int round = 0; round < 400; ++round) {
     std::vector<std::int64_t> weights(1 + random() % 9);
@@ -190,7 +190,7 @@ TEST(Segmentation, SaysWhatIsWrongInAText) {
   EXPECT_THAT(problem("0,99999999999"), HasSubstr("holds \"99999999999\""));
 }
 
-TEST(Segmentation, CutsByWhateverMethodIsAsked) {
+TEST(Segmentation, SplitsByEveryMethod) {
   const SegmentationLayers layers{{"A", "B", "A", "B"}, {1, 1, 1, 9}, {9, 1, 1, 1}};
   const auto bounds = [&](const char* text) {
     return segment(parse_segmentation(text), layers, 2);

@@ -162,7 +162,7 @@ TEST_P(TensorModels, HaveTheSameBitsWithASession) {
   }
 }
 
-TEST_P(TensorModels, ShareWhatEntersLayersUnlessSequencesAreCut) {
+TEST_P(TensorModels, ShardInputsOfLayersUnlessSequencesAreSplit) {
   const PipelineCase of{.model = "gpt", .layers = 4, .dropout = 0.2};
   const TrainingCase how{.steps = 5, .micro_batches = 3};
   const Trained wanted = train(of, how);

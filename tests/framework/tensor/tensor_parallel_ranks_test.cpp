@@ -133,7 +133,7 @@ TEST_P(TensorParallelRanks, MoveForwardAndBackwardAsTheySay) {
   }
 }
 
-TEST_P(TensorParallelRanks, RefuseASequenceThatCannotBeCut) {
+TEST_P(TensorParallelRanks, RefuseASequenceThatCannotBeDivided) {
   const at::Tensor odd = common({kBatch, 2 * parallel_.ranks() + 1, 3}, 1);
   for (const auto move : {scatter_sequence, split_sequence}) {
     EXPECT_THAT(
@@ -217,7 +217,7 @@ TEST_P(TensorParallelRanks, KeepTheLossFiniteForLargeLogits) {
   EXPECT_TRUE(at::allclose(found, wanted, 1e-6));
 }
 
-TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreCut) {
+TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreSharded) {
   seed_generators(at::kCPU, 3);
   const at::Tensor before = at::rand({4});
   at::Tensor first;
@@ -246,7 +246,7 @@ TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreCut) {
   EXPECT_TRUE(at::equal(at::rand({4}), after));
 }
 
-TEST_P(TensorParallelRanks, DropWhatLiesBetweenBlocksAsItIsCut) {
+TEST_P(TensorParallelRanks, DropWhatLiesBetweenBlocksAsItIsSharded) {
   seed_generators(at::kCPU, 3);
   const at::Tensor dropped = dropout_between(parallel_, at::ones({64}), 0.5, true);
   const at::Tensor all = parallel_.group.all_gather(dropped);

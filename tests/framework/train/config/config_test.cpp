@@ -198,7 +198,7 @@ TEST(ConfigRules, MayHaveOldKeysWhichWarn) {
   EXPECT_EQ(parse_config(to_toml(old), "again.toml"), old);
 }
 
-TEST(ConfigRules, OfNobodyAreNone) { EXPECT_FALSE(rules_of(TrainConfig().memory)); }
+TEST(ConfigRules, OfAnEmptyConfigAreNone) { EXPECT_FALSE(rules_of(TrainConfig().memory)); }
 
 TEST(ConfigText, IsReadAsTheSameConfig) {
   TrainConfig config = parse_config(kInline, "run.toml");

@@ -54,7 +54,7 @@ TEST(Clipping, GivesTheSameBitsForEverySplit) {
   }
 }
 
-TEST(Clipping, BringsTheNormToTheLimit) {
+TEST(Clipping, ScalesTheNormToTheLimit) {
   const std::vector<at::Tensor> two = {at::full({1}, 3.0F), at::full({1}, 4.0F)};
   const GradientClipper clipper({0, 1}, 2, at::kCPU);
   EXPECT_EQ(clip(two, clipper.squared_norms(two), 2.5).item<double>(), 5);
