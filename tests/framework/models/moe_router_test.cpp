@@ -40,7 +40,7 @@ TEST(Multihot, EqualsTheReferenceWithoutWaiting) {
     EXPECT_EQ(host.waits() + host.reads(), 0);
     EXPECT_EQ(found.first.scalar_type(), at::kBool);
     EXPECT_TRUE(at::equal(found.first, wanted.first));
-    EXPECT_TRUE(at::equal(found.second, wanted.fallback));
+    EXPECT_TRUE(at::equal(found.second, wanted.second));
   }
 }
 
