@@ -35,7 +35,7 @@ int run(spillway::Bytes budget) {
   spillway::Session session(options);
   session.register_model(model);
   for (const auto& batch : data) {
-    auto step = session.step();  // The first one records; then the plan is made and carried out.
+    auto step = session.step();  // The first one records; then the plan is made and executed.
     model.forward(batch).backward();
   }
   std::cout << session.report();

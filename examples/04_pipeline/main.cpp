@@ -1,4 +1,4 @@
-/// A model of yours over the stages of a pipeline, its saved tensors offloaded on every rank:
+/// Your own model over the stages of a pipeline, its saved tensors offloaded on every rank:
 ///   mpirun -n 4 example_pipeline
 /// The loss is the same to the bit for any number of ranks, also for one without mpirun.
 #include <exception>

@@ -31,7 +31,7 @@ def test_every_error_has_its_class():
         assert str(pickle.loads(pickle.dumps(kind("[x] y")))) == "[x] y"
 
 
-def test_wrong_rules_name_place_and_key():
+def test_wrong_rules_name_location_and_key():
     with pytest.raises(spillway.ConfigError, match=r"\[rules\] rules:3:1: .*produser.*producer"):
         spillway.Session(Transformer(), rules='[[rule]]\naction = "offload"\nproduser = "aten::add"\n')
 

@@ -16,12 +16,12 @@ import spillway
 
 
 def test_gives_the_same_digest_without_spillway_by_rules_and_within_a_budget(capfd):
-    plain = digest_in(alone(capfd, "train", *SMALL, "--baseline", "--digest"))
-    assert digest_in(alone(capfd, "train", *SMALL, "--digest")) == plain
+    baseline = digest_in(alone(capfd, "train", *SMALL, "--baseline", "--digest"))
+    assert digest_in(alone(capfd, "train", *SMALL, "--digest")) == baseline
     text = alone(capfd, "train", *SMALL, "--digest", "--budget", "70%")
-    assert digest_in(text) == plain
+    assert digest_in(text) == baseline
     assert "within the budget: yes" in text
-    assert digest_in(alone(capfd, "train", *SMALL, "--digest", "--seed", "1")) != plain
+    assert digest_in(alone(capfd, "train", *SMALL, "--digest", "--seed", "1")) != baseline
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="skipped: the program spillway is not built here")

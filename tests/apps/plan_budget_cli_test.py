@@ -54,7 +54,7 @@ class ForABudget(Planned):
         self.assertEqual(plan["predicted_step_ns"], plan["base_step_ns"])
         self.assertEqual(plan["predicted_peak"], BASE)
 
-    def test_leaves_alone_what_rules_pin(self):
+    def test_keeps_what_rules_pin(self):
         rules = self.write("pins.toml", '[[rule]]\nscope = "*.attention"\naction = "keep"\n')
         plan = self.plan("--budget", "30 MiB", "--rules", rules)[2]
         for each in plan["chunks"][0]["decisions"]:

@@ -47,7 +47,7 @@ class Plan(OnFiles):
         )
         self.assertFalse(out.exists())
 
-    def test_a_wrong_profile_is_named_with_its_place(self):
+    def test_a_wrong_profile_is_named_with_its_location(self):
         broken = profile(2)
         broken["chunks"][0]["buffers"][1]["size"] = "big"
         path = self.write("broken.json", json.dumps(broken))

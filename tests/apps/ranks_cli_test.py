@@ -69,7 +69,7 @@ class Ranks(RanksTest):
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         self.assertEqual([line["step"] for line in lines], [1, 2, 3, 4])
 
-    def test_cut_the_model_as_told_with_the_same_bits(self):
+    def test_split_the_model_as_configured_with_the_same_bits(self):
         wanted = self.digest(1, *SMALL, "--baseline")
         profile = self.folder / "p.json"
         result = subprocess.run(
@@ -94,17 +94,17 @@ class Ranks(RanksTest):
 
     def test_read_files_of_tokens(self):
         tokens = array.array("H", (i * i % 251 for i in range(6000)))
-        plain, with_header = self.folder / "plain.bin", self.folder / "header.bin"
-        plain.write_bytes(tokens.tobytes())
+        headless, with_header = self.folder / "headless.bin", self.folder / "header.bin"
+        headless.write_bytes(tokens.tobytes())
         with_header.write_bytes(array.array("i", [20240520, 1, len(tokens)] + [0] * 253).tobytes() + tokens.tobytes())
-        data = [*SMALL, "--set", "data.path=" + str(plain)]
+        data = [*SMALL, "--set", "data.path=" + str(headless)]
         wanted = self.digest(1, *data, "--baseline")
         self.assertNotEqual(self.digest(1, *SMALL, "--baseline"), wanted)
         self.assertEqual(self.digest(2, *data, *parallel(pipeline=2)), wanted)
         self.assertEqual(self.digest(2, *data, *parallel(pipeline=2), "--set", f"data.path={with_header}"), wanted)
         result = self.train(2, *data, *parallel(pipeline=2), "--vocabulary", 100)
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("plain.bin", result.stderr)
+        self.assertIn("headless.bin", result.stderr)
 
     def test_go_on_under_another_split_with_the_same_bits(self):
         saved = ["--set", f"train.checkpoint={self.folder / 'saved'}", "--set", "train.resume=latest"]
@@ -120,7 +120,7 @@ class Ranks(RanksTest):
             for file in sorted((self.folder / "saved").rglob("*"), reverse=True):
                 file.unlink() if file.is_file() else file.rmdir()
 
-    def test_save_and_end_when_told_to(self):
+    def test_save_and_end_on_sigterm(self):
         saved = ["--set", f"train.checkpoint={self.folder / 'saved'}"]
         process = subprocess.Popen(
             command(1, *SMALL, *saved, "--set", "train.steps=100000", "--baseline"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`spillway train` with ranks that hold a part each of what they have alike: bits, memory, and what is refused."""
+"""`spillway train` with buffers sharded over ranks: bits, memory, and what is refused."""
 
 import json
 import unittest
@@ -75,7 +75,7 @@ class ShardedRanks(RanksTest):
     def test_refuse_parts_of_sequences(self):
         result = self.train(2, *WORDS, *parallel(tensor=2, sequence_parallel="true", recompute_interval=1, recompute_partition="true"))
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("what enters a layer is not equal on the ranks", result.stderr)
+        self.assertIn("the input of a layer is not equal on the ranks", result.stderr)
 
 
 if __name__ == "__main__":

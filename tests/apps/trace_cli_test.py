@@ -16,9 +16,9 @@ def with_timeline(document):
         moments += [("call begins", call, 0), ("save", call, 1_000_000), ("call ends", call, 0)]
         chunk["buffers"][call]["last_forward_use"] = len(moments) - 1
     moments.append(("backward begins", -1, 0))
-    for place, buffer in enumerate(chunk["unpack_order"]):
-        chunk["buffers"][buffer]["first_unpack"] = chunk["buffers"][buffer]["last_unpack"] = place
-        moments += [("unpack", place, 0), ("drop", buffer, 2_000_000)]
+    for position, buffer in enumerate(chunk["unpack_order"]):
+        chunk["buffers"][buffer]["first_unpack"] = chunk["buffers"][buffer]["last_unpack"] = position
+        moments += [("unpack", position, 0), ("drop", buffer, 2_000_000)]
     moments.append(("end", -1, 0))
     kinds = list(dict.fromkeys(kind for kind, _, _ in moments))
     chunk["timeline"] = {

@@ -92,7 +92,7 @@ class Train(InAFolder):
         by_plan = self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again, "--out", out)
         self.assertIn("bits equal: yes", by_plan.stdout)
         self.assertRegex(by_plan.stdout, r"steps that recorded +0\n")
-        # Without a record there is nothing to simulate.
+        # Without a profile there is nothing to simulate.
         found = json.loads((out / "train.json").read_text(encoding="utf-8"))
         self.assertNotIn("simulated", found)
         self.assertNotIn("R", found)
@@ -113,7 +113,7 @@ class Train(InAFolder):
             self.assertGreater(report["repeated_calls"], 10)
             self.assertEqual(report["demoted"], [])
             self.assertGreater(report["actions"]["recompute"]["buffers"], 10)
-        # To be compared, what is recomputed must be saved as well: it leaves the device meanwhile. The report is of the last step.
+        # To be compared, what is recomputed must be saved as well: it is offloaded meanwhile. The report is of the last step.
         self.assertEqual([report["bytes_out"] > 0 for report in reports], [False, True, False])
 
     def test_stays_within_a_budget_and_shows_what_was_predicted(self):
@@ -184,7 +184,7 @@ class Train(InAFolder):
         fallbacks = json.loads((out / "report.json").read_text(encoding="utf-8"))["fallbacks"]
         self.assertIn("the plan given was made for another structure than the one recorded", fallbacks)
 
-    def test_prints_plain_lines_where_there_is_no_terminal(self):
+    def test_prints_ordinary_lines_where_there_is_no_terminal(self):
         result = self.ok("train", *TINY, "--steps", "3")
         lines = result.stderr.splitlines()
         self.assertEqual(len(lines), 3, result.stderr)
