@@ -4,6 +4,7 @@
 #include <exception>
 #include <iomanip>
 #include <iostream>
+#include <stdexcept>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -70,6 +71,10 @@ void train(spillway::World& world) {
     std::cout << "rank " << rank << ", " << model.describe(0) << ": saved at once "
               << to_string(report.saved_peak_with) << " instead of "
               << to_string(report.saved_peak_without) << std::endl;
+  }
+  if (report.saved_peak_with >= report.saved_peak_without || !report.fallbacks.empty()) {
+    throw std::runtime_error("the session did not lower the peak, or fell back:\n" +
+                             report.to_text());
   }
 }
 
