@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "groups/group_operators.hpp"
+#include "comm/group_operators.hpp"
 #include "spillway/tensor/tensor_modules.hpp"
 
 namespace spillway {

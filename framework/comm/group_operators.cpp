@@ -1,4 +1,4 @@
-#include "groups/group_operators.hpp"
+#include "comm/group_operators.hpp"
 
 #include <map>
 #include <mutex>
