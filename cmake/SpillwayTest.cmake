@@ -2,6 +2,12 @@
 add_library(spillway_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/support/test_main.cpp")
 target_link_libraries(spillway_test_main PUBLIC GTest::gmock GTest::gtest PRIVATE spillway_warnings)
 
+# Internal headers of framework/, where it is built.
+set(SPILLWAY_FRAMEWORK_HEADERS)
+if(SPILLWAY_FRAMEWORK)
+  set(SPILLWAY_FRAMEWORK_HEADERS "${PROJECT_SOURCE_DIR}/framework")
+endif()
+
 # spillway_add_test(<name> SOURCES <file>... [DEPS <target>...] [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # A GoogleTest program, one ctest entry, in build/<preset>/bin/tests. It carries the name of its folder as a label
@@ -18,7 +24,7 @@ function(spillway_add_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
   target_include_directories(${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/framework" "${PROJECT_SOURCE_DIR}/tests")
+    "${PROJECT_SOURCE_DIR}/src" ${SPILLWAY_FRAMEWORK_HEADERS} "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${arg_DEPS} spillway_test_main spillway_warnings)
 
   set(launcher)
@@ -90,7 +96,7 @@ function(spillway_add_ranks_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
   target_include_directories(${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/framework" "${PROJECT_SOURCE_DIR}/tests")
+    "${PROJECT_SOURCE_DIR}/src" ${SPILLWAY_FRAMEWORK_HEADERS} "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE
     ${arg_DEPS} spillway_test_ranks_main spillway_warnings)
   add_dependencies(${name} spillway_mpi)

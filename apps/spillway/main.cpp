@@ -6,15 +6,15 @@
 #include <CLI/CLI.hpp>
 
 #include "common/command_line.hpp"
-#include "config.hpp"
-#include "diff.hpp"
-#include "doctor.hpp"
-#include "explain.hpp"
-#include "plan.hpp"
-#include "profile.hpp"
+#include "doctor/doctor.hpp"
+#include "planning/diff.hpp"
+#include "planning/explain.hpp"
+#include "planning/plan.hpp"
+#include "planning/trace.hpp"
 #include "spillway/core/error.hpp"
-#include "trace.hpp"
-#include "train.hpp"
+#include "training/config.hpp"
+#include "training/profile.hpp"
+#include "training/train.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "comm/mpi_plugin.hpp"
 #include "comm/partition.hpp"
-#include "groups/mpi_plugin.hpp"
 
 namespace spillway {
 namespace {

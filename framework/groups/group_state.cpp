@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "groups/mpi_plugin.hpp"
+#include "groups/mpi_backend_name.hpp"
 #include "groups/pending_state.hpp"
 
 namespace spillway {

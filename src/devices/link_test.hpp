@@ -62,7 +62,6 @@ class LinkTest {
   [[nodiscard]] LinkTimes engine(const LinkRound& round);
 
   [[nodiscard]] Bytes area() const noexcept { return area_; }
-  [[nodiscard]] std::uint64_t blocks_checked() const noexcept { return blocks_checked_; }
 
  private:
   enum class Send { kNo, kYes };
@@ -94,7 +93,6 @@ class LinkTest {
   std::unique_ptr<Stream> back_;
   TransferEngine engine_;
   std::vector<std::byte> staging_;
-  std::uint64_t blocks_checked_ = 0;
 };
 
 }  // namespace spillway::app

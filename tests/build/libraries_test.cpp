@@ -9,13 +9,15 @@
 #include <benchmark/benchmark.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 #include <xxhash.h>
 
 #ifdef SPILLWAY_HAS_HIGHS
 #include <interfaces/highs_c_api.h>
+#endif
+#ifdef SPILLWAY_HAS_MPI
+#include <mpi.h>
 #endif
 
 namespace {
@@ -85,12 +87,14 @@ TEST(Libraries, GoogleBenchmarkRuns) {
   EXPECT_EQ(rounds, 5);
 }
 
+#ifdef SPILLWAY_HAS_MPI
 TEST(Libraries, OpenMpiSaysItsVersion) {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   ASSERT_EQ(MPI_Get_library_version(text.data(), &length), MPI_SUCCESS);
   EXPECT_THAT(text.data(), StartsWith("Open MPI v" + pinned_by_debian("libopenmpi-dev")));
 }
+#endif
 
 #ifdef SPILLWAY_HAS_HIGHS
 TEST(Libraries, HighsSolvesAProgramme) {

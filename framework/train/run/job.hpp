@@ -87,8 +87,6 @@ class TrainingJob {
   /// The gradients of the last step, by parameter of this rank, copied to the CPU.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   [[nodiscard]] std::vector<std::string> parameter_names() const;
-  /// Of the whole model, on all stages.
-  [[nodiscard]] std::int64_t parameter_count() const noexcept { return parameter_count_; }
 
   /// "8 layers of width 64, 0.5 million parameters, ... on cpu, 4 x 64 tokens".
   [[nodiscard]] std::string describe() const;

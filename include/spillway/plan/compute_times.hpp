@@ -7,10 +7,6 @@
 
 namespace spillway {
 
-/// Sets what follows from the compute times of a timeline: device times of operators, those of
-/// forward and of backward.
-void add_up_times(ChunkProfile& chunk);
-
 /// The profile with its times as they would be without copies. Those it has are of steps under
 /// `plan`, whose copies slowed operators down by LinkSpeed::slows_out and slows_back.
 /// Errors: as simulate().

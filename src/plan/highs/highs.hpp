@@ -28,7 +28,6 @@ class LinearModel {
   int add_row(double lower, double upper, const std::vector<Term>& terms);
 
   void set_bounds(int column, double lower, double upper);
-  void set_row_bounds(int row, double lower, double upper);
 
   [[nodiscard]] int columns() const { return static_cast<int>(costs_.size()); }
   [[nodiscard]] int rows() const { return static_cast<int>(row_lower_.size()); }

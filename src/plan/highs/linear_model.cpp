@@ -41,9 +41,4 @@ void LinearModel::set_bounds(int column, double lower, double upper) {
   upper_[static_cast<std::size_t>(column)] = upper;
 }
 
-void LinearModel::set_row_bounds(int row, double lower, double upper) {
-  row_lower_[static_cast<std::size_t>(row)] = lower;
-  row_upper_[static_cast<std::size_t>(row)] = upper;
-}
-
 }  // namespace spillway

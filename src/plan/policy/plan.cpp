@@ -1,6 +1,7 @@
 #include "spillway/plan/plan.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "plan/profile/common_fields.hpp"
 #include "plan/profile/structure.hpp"
@@ -8,6 +9,10 @@
 #include "util/json_fields.hpp"
 
 namespace spillway {
+
+constexpr auto all_values(ActionKind) {
+  return std::array{ActionKind::kKeep, ActionKind::kOffload, ActionKind::kRecompute};
+}
 
 template <typename Fields, MaybeConst<Limits> Value>
 void describe(Fields& fields, Value& limits) {

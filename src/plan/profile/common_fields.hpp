@@ -5,7 +5,6 @@
 #include <concepts>
 #include <type_traits>
 
-#include "spillway/plan/action.hpp"
 #include "spillway/plan/profile.hpp"
 #include "util/json_fields.hpp"
 
@@ -27,10 +26,6 @@ constexpr auto all_values(MomentKind) {
                     MomentKind::kSave,       MomentKind::kBackwardBegins,
                     MomentKind::kUnpack,     MomentKind::kDrop,
                     MomentKind::kEnd};
-}
-
-constexpr auto all_values(ActionKind) {
-  return std::array{ActionKind::kKeep, ActionKind::kOffload, ActionKind::kRecompute};
 }
 
 /// A member that is read or written.

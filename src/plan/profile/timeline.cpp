@@ -6,7 +6,6 @@
 
 #include "plan/profile/pass_calls.hpp"
 #include "spillway/core/index.hpp"
-#include "spillway/plan/compute_times.hpp"
 
 namespace spillway {
 namespace {
@@ -68,6 +67,23 @@ void take_out_unsaved(Bytes granularity, ChunkProfile& chunk) {
 using MomentKey = std::pair<MomentKind, int>;
 
 }  // namespace
+
+void add_up_times(ChunkProfile& chunk) {
+  chunk.forward_ns = 0;
+  chunk.backward_ns = 0;
+  std::int64_t now = 0;
+  bool backward = false;
+  for (const Moment& moment : chunk.timeline) {
+    now += moment.compute_ns;
+    (backward ? chunk.backward_ns : chunk.forward_ns) += moment.compute_ns;
+    backward = backward || moment.kind == MomentKind::kBackwardBegins;
+    if (moment.kind == MomentKind::kCallBegins) {
+      chunk.operators[static_cast<std::size_t>(moment.index)].device_ns = -now;
+    } else if (moment.kind == MomentKind::kCallEnds) {
+      chunk.operators[static_cast<std::size_t>(moment.index)].device_ns += now;
+    }
+  }
+}
 
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk) {
   if (moments.empty()) {

@@ -17,6 +17,10 @@ namespace spillway {
 /// nothing has a time.
 void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& chunk);
 
+/// Sets what follows from the compute times of a timeline: device times of operators, those of
+/// forward and of backward.
+void add_up_times(ChunkProfile& chunk);
+
 /// The moments of a pass of a later step, with their times.
 struct TimedPass {
   int chunk = 0;

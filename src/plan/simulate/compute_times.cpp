@@ -2,26 +2,10 @@
 
 #include <cmath>
 
+#include "plan/profile/timeline.hpp"
 #include "plan/simulate/simulator.hpp"
 
 namespace spillway {
-
-void add_up_times(ChunkProfile& chunk) {
-  chunk.forward_ns = 0;
-  chunk.backward_ns = 0;
-  std::int64_t now = 0;
-  bool backward = false;
-  for (const Moment& moment : chunk.timeline) {
-    now += moment.compute_ns;
-    (backward ? chunk.backward_ns : chunk.forward_ns) += moment.compute_ns;
-    backward = backward || moment.kind == MomentKind::kBackwardBegins;
-    if (moment.kind == MomentKind::kCallBegins) {
-      chunk.operators[static_cast<std::size_t>(moment.index)].device_ns = -now;
-    } else if (moment.kind == MomentKind::kCallEnds) {
-      chunk.operators[static_cast<std::size_t>(moment.index)].device_ns += now;
-    }
-  }
-}
 
 Profile without_slowing(const Profile& profile, const Plan& plan, const SimulateOptions& options) {
   require_made_for(plan, profile);

@@ -8,7 +8,7 @@
 #include "spillway/core/numbers.hpp"
 #include "spillway/plan/compute_times.hpp"
 #include "spillway/plan/simulate.hpp"
-#include "torch/device/error_text.hpp"
+#include "torch/control/error_text.hpp"
 #include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
 

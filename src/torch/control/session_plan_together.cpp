@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "spillway/core/error.hpp"
-#include "torch/device/error_text.hpp"
+#include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
 #include "util/digest.hpp"
 

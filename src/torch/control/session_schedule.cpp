@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "torch/device/error_text.hpp"
+#include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
 
 namespace spillway {

@@ -13,7 +13,7 @@
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/clock.hpp"
 #include "spillway/core/device.hpp"
-#include "torch/replay/chain.hpp"
+#include "torch/device/chain_runner.hpp"
 
 namespace spillway {
 

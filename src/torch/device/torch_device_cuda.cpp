@@ -19,10 +19,10 @@
 
 #include "spillway/core/event_pool.hpp"
 #include "spillway/cuda/cuda_device.hpp"
+#include "torch/device/chain_runner_cuda.hpp"
 #include "torch/device/cuda_digest.hpp"
 #include "torch/device/torch_device.hpp"
-#include "torch/hooks/written_by_kernel.hpp"
-#include "torch/replay/chain_runner_cuda.hpp"
+#include "torch/device/written_by_kernel.hpp"
 
 namespace spillway {
 

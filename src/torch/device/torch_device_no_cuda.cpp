@@ -1,5 +1,5 @@
 #include "torch/device/torch_device.hpp"
-#include "torch/hooks/written_by_kernel.hpp"
+#include "torch/device/written_by_kernel.hpp"
 
 namespace spillway {
 

@@ -1,14 +1,14 @@
 /// Which calls of a replay one kernel can repeat; internal.
 #pragma once
 
+#include <array>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "torch/device/chain_program.hpp"
 #include "torch/graph/recipe_book.hpp"
-#include "torch/replay/chain_program.hpp"
 
 namespace spillway {
 
@@ -35,21 +35,5 @@ struct ElementwiseCall {
 /// elementwise calls of one shape, also across other calls that do not read their results.
 [[nodiscard]] std::vector<std::vector<CallId>> chains_of(const RecipeBook& book,
                                                          const std::vector<CallId>& calls);
-
-/// Runs chains on a device. One thread at a time.
-class ChainRunner {
- public:
-  ChainRunner() = default;
-  ChainRunner(const ChainRunner&) = delete;
-  ChainRunner& operator=(const ChainRunner&) = delete;
-  virtual ~ChainRunner() = default;
-
-  /// Queues the kernel on the current stream. `outputs` are of the nodes that are stored, in order,
-  /// `elements` each. Returns false if there is no such kernel: then nothing was queued.
-  /// Lifetime: of the tensors, as for any operator.
-  [[nodiscard]] virtual bool run(const ChainProgram& program, std::int64_t elements,
-                                 std::int64_t inner, std::span<const at::Tensor> inputs,
-                                 std::span<const at::Tensor> outputs) = 0;
-};
 
 }  // namespace spillway

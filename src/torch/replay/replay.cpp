@@ -8,6 +8,7 @@
 
 #include "torch/graph/storage_copy.hpp"
 #include "torch/hooks/call_recorder.hpp"
+#include "torch/replay/chain.hpp"
 #include "torch/replay/collective_results.hpp"
 
 namespace spillway {

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "torch/device/chain_runner.hpp"
 #include "torch/graph/recipe_book.hpp"
-#include "torch/replay/chain.hpp"
 
 namespace spillway {
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/profile/timeline.hpp"
 #include "plan/support/graph_builder.hpp"
 #include "plan/support/plan_queries.hpp"
 #include "plan/support/random_step.hpp"

@@ -1,10 +1,8 @@
-// Traits of operators, and states of generators.
+// Traits of operators.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "torch/graph/generator_state.hpp"
 #include "torch/hooks/operator_traits.hpp"
 
 namespace spillway {
@@ -88,44 +86,6 @@ TEST(OperatorTraits, AllowWhatModelsAreMadeOf) {
         "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_to_copy", "aten::clone"}) {
     EXPECT_EQ(traits_of(name).no_replay, "") << name;
   }
-}
-
-TEST(GeneratorState, IsAppliedWhileTheGuardLives) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const GeneratorState state(generator);
-  const at::Tensor first = at::rand({5}, generator);
-  const at::Tensor second = at::rand({5}, generator);
-  const at::Tensor now = generator.get_state();
-  {
-    const GeneratorState::Applied applied(state);
-    EXPECT_TRUE(at::equal(at::rand({5}, generator), first));
-    EXPECT_TRUE(at::equal(at::rand({5}, generator), second));
-  }
-  EXPECT_TRUE(at::equal(generator.get_state(), now));
-  const GeneratorState::Applied again(state);
-  EXPECT_TRUE(at::equal(at::rand({5}, generator), first));
-}
-
-TEST(GeneratorState, RemembersTheSecondOfAPairOfNormalNumbers) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  (void)at::randn({1}, generator);  // Numbers are drawn in pairs; the second one is pending.
-  const GeneratorState state(generator);
-  const at::Tensor next = at::randn({3}, generator);
-  const GeneratorState::Applied applied(state);
-  EXPECT_TRUE(at::equal(at::randn({3}, generator), next));
-}
-
-TEST(GeneratorState, IsRestoredAfterAnException) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const GeneratorState state(generator);
-  (void)at::rand({5}, generator);
-  const at::Tensor now = generator.get_state();
-  try {
-    const GeneratorState::Applied applied(state);
-    throw std::runtime_error("an operator");
-  } catch (const std::runtime_error&) {
-  }
-  EXPECT_TRUE(at::equal(generator.get_state(), now));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "spillway/torch/session.hpp"
-#include "torch/replay/chain_runner_cuda.hpp"
+#include "torch/device/chain_runner_cuda.hpp"
 #include "torch/support/notebook.hpp"
 #include "torch/support/tiny_model.hpp"
 
