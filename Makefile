@@ -24,7 +24,7 @@ test: setup ## Set up, build, and run every test, also under ThreadSanitizer, Ad
 test-long: setup ## The same, with all cases of the random tests
 	@SPILLWAY_TEST_LONG=1 scripts/test.sh release tsan asan
 
-bench: build ## Measure transfers beside plain copies, and steps without and with a session or a budget, in C++ and in Python
+bench: build ## Measure transfers beside bare copies, and steps without and with a session or a budget, in C++ and in Python
 	@build/release/bin/bench_transfer
 	@build/release/bin/bench_layers
 	@build/release/bin/bench_budget

@@ -40,6 +40,39 @@ function(spillway_add_test name)
     ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
+# spillway_add_json_test(<name> PROGRAM <target> [ARGUMENTS <argument>...] CHECKS <check>... [STDOUT]
+#                        [FIXTURE <name>] [LABELS <label>...] [TIMEOUT <seconds>] [ENVIRONMENT <name>=<value>...])
+#
+# Runs a program that writes JSON, and checks what it wrote; tests/support/check_json.py says what checks are. The
+# program writes into the file that follows its option --out, or to its standard output with STDOUT. It is never judged
+# by text: its exit code and its values decide. With FIXTURE the test sets up that fixture of ctest.
+function(spillway_add_json_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "STDOUT" "PROGRAM;TIMEOUT;FIXTURE" "ARGUMENTS;CHECKS;LABELS;ENVIRONMENT")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_CHECKS)
+    message(FATAL_ERROR "spillway_add_json_test(${name}): no CHECKS, or unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  find_program(SPILLWAY_SCRIPT_PYTHON NAMES python3 REQUIRED)
+  set(file "${CMAKE_CURRENT_BINARY_DIR}/${name}.json")
+  set(out --out "${file}")
+  if(arg_STDOUT)
+    set(file -)
+    set(out)
+  endif()
+  add_test(NAME ${name}
+    COMMAND "${SPILLWAY_SCRIPT_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/support/check_json.py" "${file}" ${arg_CHECKS}
+      -- $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGUMENTS} ${out})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}"
+    TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "${arg_ENVIRONMENT}")
+  if(arg_FIXTURE)
+    set_tests_properties(${name} PROPERTIES FIXTURES_SETUP ${arg_FIXTURE})
+  endif()
+endfunction()
+
 # spillway_add_ranks_test(<name> RANKS <n>... SOURCES <file>... [DEPS <target>...] [LABELS <label>...]
 #                         [TIMEOUT <seconds>] [GPU])
 #

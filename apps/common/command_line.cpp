@@ -10,7 +10,7 @@
 namespace spillway::app {
 namespace {
 
-/// The command the words were meant for: the deepest one that was recognised.
+/// The command that the line is for: the deepest one that was recognised.
 const CLI::App& chosen(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? app : *commands.front();
@@ -19,6 +19,7 @@ const CLI::App& chosen(const CLI::App& app) {
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // An old name.
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
@@ -34,11 +35,11 @@ std::vector<std::string> command_names(const CLI::App& app) {
 
 /// "unknown command "docter"; did you mean "doctor"?"
 std::string unknown_word(const CLI::App& app, const std::string& word) {
-  const CLI::App& place = chosen(app);
+  const CLI::App& command = chosen(app);
   const bool option = word.starts_with('-');
-  const std::vector<std::string> words = option ? option_names(place) : command_names(place);
+  const std::vector<std::string> words = option ? option_names(command) : command_names(command);
   if (words.empty())
-    return "unexpected \"" + word + "\"; " + place.get_name() + " takes no such word";
+    return "unexpected \"" + word + "\"; " + command.get_name() + " takes no such word";
   const std::string text =
       std::string("unknown ") + (option ? "option" : "command") + " \"" + word + "\"";
   return text + "; " + suggestion(word.substr(0, word.find('=')), words);
@@ -62,7 +63,7 @@ std::optional<int> read_command_line(CLI::App& app, int argc, const char* const*
     return refuse(rest.empty() ? error.what() : unknown_word(app, rest.front()));
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
-  } catch (const Error& error) {  // A text that one of our own readers refused.
+  } catch (const Error& error) {  // Of one of our own readers.
     return refuse(error.what());
   }
 }

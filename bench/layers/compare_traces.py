@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares the GPU time of a step with a session with that of one without, from two traces.
 
-usage: compare_traces.py WITHOUT.json WITH.json [--top N] [--gaps N]
+usage: compare_traces.py WITHOUT.json WITH.json [--top N] [--gaps N] [--json]
 
 The traces are those of `bench_layers --trace` or `bench_budget --trace`: Chrome's format, with the annotations
 "forward" and "backward" on the host. Work belongs to the part in which the host launched it; work launched before
 forward is ignored. The compute stream is the one with the most kernel time. A gap of it is "late" if the host launched
 the next work after the gap began; otherwise that work waited for another stream, or for the GPU to start it.
+
+--json prints sums of both parts for programs, also of traces without GPU work: "device_work" says which.
 """
 
 from __future__ import annotations
@@ -62,9 +64,21 @@ class Gap(NamedTuple):
 Span = tuple[float, float]
 
 
+class HostPart(NamedTuple):
+    """What the host did in forward or in backward."""
+
+    time: float
+    operators: int
+
+
 @dataclass
 class Trace:
+    path: Path
+    host: dict[str, HostPart]
     work: list[Work]  # Sorted by begin.
+
+    def has_kernels(self) -> bool:
+        return any(work.category == "kernel" for work in self.work)
 
     def compute_stream(self) -> int:
         times: dict[int, float] = defaultdict(float)
@@ -84,10 +98,11 @@ def read_trace(path: Path) -> Trace:
     """The GPU work of forward and backward in the file."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
-    starts = {event["name"]: event["ts"] for event in events if event.get("cat") == "user_annotation"}
-    missing = [part for part in PARTS if part not in starts]
+    annotations = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
+    missing = [part for part in PARTS if part not in annotations]
     if missing:
         raise TraceError(f"{path}: no annotation {' and '.join(missing)}; was it written by bench_layers or bench_budget --trace?")
+    starts = {part: annotations[part]["ts"] for part in PARTS}
     launches = {event["args"]["correlation"]: event["ts"] for event in events if is_launch(event)}
     operators = {event["args"].get("External id"): event["name"] for event in events if event.get("cat") == "cpu_op"}
 
@@ -111,9 +126,14 @@ def read_trace(path: Path) -> Trace:
                 bytes=event["args"].get("bytes", 0),
             )
         )
-    if not any(one.category == "kernel" for one in work):
-        raise TraceError(f"{path}: no kernels in forward and backward; was it written on a machine with a GPU?")
-    return Trace(sorted(work, key=lambda one: one.begin))
+    host = {part: host_part(annotations[part], events) for part in PARTS}
+    return Trace(path, host, sorted(work, key=lambda one: one.begin))
+
+
+def host_part(annotation: dict[str, Any], events: list[dict[str, Any]]) -> HostPart:
+    begin, end = annotation["ts"], annotation["ts"] + annotation["dur"]
+    operators = [event for event in events if event.get("cat") == "cpu_op" and begin <= event["ts"] < end]
+    return HostPart(annotation["dur"], len(operators))
 
 
 def is_launch(event: dict[str, Any]) -> bool:
@@ -299,15 +319,53 @@ def report(without: Trace, with_: Trace, top: int, number_of_gaps: int) -> str:
     )
 
 
+def part_sums(trace: Trace, part: str) -> dict[str, Any]:
+    """What happened in a part, for programs."""
+    work = [one for one in trace.work if one.part == part]
+    kernels = [one for one in work if one.category == "kernel"]
+    copies = [one for one in work if one.category == "gpu_memcpy"]
+    return {
+        "host_ms": trace.host[part].time / 1e3,
+        "operators": trace.host[part].operators,
+        "kernels": len(kernels),
+        "kernel_ms": length(union(kernels)) / 1e3,
+        "copies": len(copies),
+        "copied_bytes": sum(copy.bytes for copy in copies),
+    }
+
+
+def sums(without: Trace, with_: Trace) -> dict[str, Any]:
+    """The same of both traces and parts."""
+    both = {"without": without, "with": with_}
+    return {
+        "schema": "spillway.traces/1",
+        "device_work": without.has_kernels(),
+        **{side: {part: part_sums(trace, part) for part in PARTS} for side, trace in both.items()},
+    }
+
+
+def check_kernels(*traces: Trace) -> None:
+    for trace in traces:
+        if not trace.has_kernels():
+            raise TraceError(f"{trace.path}: no kernels in forward and backward; was it written on a machine with a GPU?")
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("without", type=Path)
     parser.add_argument("with_", metavar="with", type=Path)
     parser.add_argument("--top", type=int, default=30, help="rows of the tables of operators and kernels")
     parser.add_argument("--gaps", type=int, default=10, help="rows of the tables of gaps")
+    parser.add_argument("--json", action="store_true", help="print sums as JSON, also of traces without a GPU")
     options = parser.parse_args(arguments)
     try:
-        print(report(read_trace(options.without), read_trace(options.with_), options.top, options.gaps))
+        without, with_ = read_trace(options.without), read_trace(options.with_)
+        if not options.json or without.has_kernels() or with_.has_kernels():
+            check_kernels(without, with_)
+        if options.json:
+            print(json.dumps(sums(without, with_), indent=2))
+        else:
+            print(report(without, with_, options.top, options.gaps))
     except (OSError, json.JSONDecodeError, TraceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

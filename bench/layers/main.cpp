@@ -164,22 +164,25 @@ std::vector<Row> rows(int layers, bool judge) {
   const auto at_most = [judge](double limit) {
     return Wanted{Wanted::Kind::kAtMost, limit, judge};
   };
+  // The small model's buffers are smaller, and would all fit into larger windows.
+  const std::string min_size = std::string("min_size = \"") + (judge ? "1 MiB" : "64 KiB") + "\"\n";
+  const std::string window = judge ? "\"512 MiB\"" : "\"256 KiB\"";
+  const std::string windows =
+      "[limits]\noffload_window = " + window + "\nprefetch_window = " + window + "\n";
   const std::string cheap =
       "[[rule]]\nmade_in = [\"layers.*.norm\", \"layers.*.act\"]\naction = \"recompute\"\n"
       "[[rule]]\nmade_in = \"layers.*.core\"\nproducer = \"aten::clone\"\naction = \"recompute\"\n";
-  const std::string small = "[[rule]]\nlayers = \"" + but_last +
-                            "\"\nmin_size = \"1 MiB\"\nmax_size = \"128 MiB\"\n"
-                            "action = \"offload\"\n[limits]\noffload_window = \"512 "
-                            "MiB\"\nprefetch_window = \"512 MiB\"\n";
+  const std::string small = "[[rule]]\nlayers = \"" + but_last + "\"\n" + min_size +
+                            "max_size = \"128 MiB\"\naction = \"offload\"\n" + windows;
   return {
       {"keep", "intercepted, everything kept", "", at_most(1.005)},
       {"attention", "attention and residuals offloaded, but of the last layer",
        "[[rule]]\nlayers = \"" + but_last +
-           "\"\nsaved_by = [\"*scaled_dot*\", \"*attention*\", \"*rms_norm*\"]\n"
-           "min_size = \"1 MiB\"\naction = \"offload\"\n",
+           "\"\nsaved_by = [\"*scaled_dot*\", \"*attention*\", \"*rms_norm*\"]\n" + min_size +
+           "action = \"offload\"\n",
        at_most(1.015), std::nullopt, 7_GiB},
       {"all", "everything offloaded, but of the last layer",
-       "[[rule]]\nlayers = \"" + but_last + "\"\nmin_size = \"1 MiB\"\naction = \"offload\"\n",
+       "[[rule]]\nlayers = \"" + but_last + "\"\n" + min_size + "action = \"offload\"\n",
        std::nullopt, std::nullopt, 24_GiB},
       {"recorded", "every call recorded, one buffer recomputed",
        "[[rule]]\nlayers = \"0\"\nmade_in = \"layers.0.mlp.norm\"\naction = \"recompute\"\n",
@@ -200,8 +203,8 @@ std::vector<Row> rows(int layers, bool judge) {
            "\"layers.*.attention.proj\"]\naction = \"offload\"\n"
            "[[rule]]\nmade_in = \"layers.*.attention.core\"\naction = \"keep\"\n"
            "[[rule]]\ngroup_inputs = 1\naction = \"offload\"\n"
-           "[[rule]]\nlayers = \"0..-1\"\naction = \"recompute\"\n"
-           "[limits]\noffload_window = \"512 MiB\"\nprefetch_window = \"512 MiB\"\n",
+           "[[rule]]\nlayers = \"0..-1\"\naction = \"recompute\"\n" +
+           windows,
        at_most(467.0 / 385.0), 3.8, 7_GiB},
       {"full", "every layer recomputed", "[internevo]\ncheckpoint = true\n", std::nullopt},
   };

@@ -1,5 +1,8 @@
 /// Trains a small model whose activations are offloaded to host memory and reloaded, by the rules
 /// of a file.
+/// Exit code: 0 if something was offloaded, without a fallback, and all gradients are equal to
+/// those of the baseline to the bit.
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <vector>
@@ -27,9 +30,26 @@ struct Model {
   }
 };
 
+/// The sums of all gradients since the last call.
+std::vector<at::Tensor> take_gradients(const Model& model) {
+  std::vector<at::Tensor> gradients;
+  for (at::Tensor& parameter : model.parameters()) {
+    gradients.push_back(parameter.grad());
+    parameter.mutable_grad() = at::Tensor();
+  }
+  return gradients;
+}
+
+bool equal(const std::vector<at::Tensor>& left, const std::vector<at::Tensor>& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
+}
+
 int run(const char* rules) {
   const Model model;
   const std::vector<at::Tensor> data(5, at::ones({512, 256}));
+  for (const auto& batch : data) model.forward(batch).backward();  // The baseline.
+  const std::vector<at::Tensor> expected = take_gradients(model);
 
   auto session = spillway::Session::from_file(rules);
   session.register_model(model);
@@ -38,7 +58,12 @@ int run(const char* rules) {
     model.forward(batch).backward();
   }
   std::cout << session.report();
-  return session.report().fallbacks.empty() ? 0 : 1;
+
+  const bool same = equal(take_gradients(model), expected);
+  std::cout << "gradients " << (same ? "equal to the bit\n" : "DIFFER\n");
+  const spillway::SessionReport report = session.report();
+  const bool moved = report.bytes_out > spillway::Bytes(0);
+  return same && moved && report.fallbacks.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-/// A model of yours over the stages of a pipeline, its saved tensors offloaded on every rank:
+/// Your own model over the stages of a pipeline, its saved tensors offloaded on every rank:
 ///   mpirun -n 4 example_pipeline
 /// The loss is the same to the bit for any number of ranks, also for one without mpirun.
 #include <exception>
 #include <iomanip>
 #include <iostream>
+#include <stdexcept>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -70,6 +71,10 @@ void train(spillway::World& world) {
     std::cout << "rank " << rank << ", " << model.describe(0) << ": saved at once "
               << to_string(report.saved_peak_with) << " instead of "
               << to_string(report.saved_peak_without) << std::endl;
+  }
+  if (report.saved_peak_with >= report.saved_peak_without || !report.fallbacks.empty()) {
+    throw std::runtime_error("the session did not lower the peak, or fell back:\n" +
+                             report.to_text());
   }
 }
 

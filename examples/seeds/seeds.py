@@ -169,7 +169,7 @@ def print_table(columns, lines):
 
 
 def write_curves(path, title, curves):
-    """Plots the losses of all rows as SVG. Width and dashes differ, so that equal curves can be told apart."""
+    """Plots the losses of all rows as SVG. Width and dashes differ, so that equal curves can be distinguished."""
     left, right, top, bottom = 64, 616, 40, 304
     losses = [loss for curve in curves.values() for loss in curve]
     low, high = min(losses), max(losses)

@@ -30,7 +30,7 @@ fs::path file_of_this_code() {
   return fs::read_symlink("/proc/self/exe");
 }
 
-std::vector<fs::path> places() {
+std::vector<fs::path> plugin_paths() {
   const char* named = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe)
   if (named != nullptr && *named != '\0') return {named};
   const fs::path folder = file_of_this_code().parent_path();
@@ -40,13 +40,13 @@ std::vector<fs::path> places() {
 /// Loaded once and never unloaded: MPI's threads and exit handlers live in it.
 StartMpi load_plugin() {
   std::string tried;
-  for (const fs::path& place : places()) {
-    if (!fs::exists(place)) {
-      tried += "\n  " + place.string() + ": no such file";
+  for (const fs::path& path : plugin_paths()) {
+    if (!fs::exists(path)) {
+      tried += "\n  " + path.string() + ": no such file";
       continue;
     }
     // MPI loads parts of itself that look for its symbols among the global ones.
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) {
       throw CommunicationError("mpi", "the plugin could not be loaded: " + std::string(dlerror()) +
                                           "; install Open MPI (Debian: libopenmpi3, openmpi-bin) "
@@ -54,7 +54,7 @@ StartMpi load_plugin() {
     }
     void* function = dlsym(library, kMpiFactory);
     if (function == nullptr) {
-      throw CommunicationError("mpi", place.string() + " is no plugin of Spillway: it has no " +
+      throw CommunicationError("mpi", path.string() + " is no plugin of Spillway: it has no " +
                                           kMpiFactory + "; set " + kVariable +
                                           " to the one that was built with this program");
     }
@@ -95,7 +95,7 @@ class MpiWorld final : public World {
     registered_.push_back("spillway/" + name + '/' + std::to_string(registered_.size()));
     group->setGroupName(registered_.back());
     c10d::register_process_group(registered_.back(), group);
-    groups_.push_back(group);  // The registry does not hold it.
+    groups_.push_back(group);  // The registry keeps no reference.
     return Group(std::move(group), mine, name, timeout_);
   }
 

@@ -29,7 +29,7 @@ const std::vector<int>& list_of(int rank, int size, const std::string& name,
   return *found;
 }
 
-int place_of(int rank, const std::vector<int>& list) {
+int position_of(int rank, const std::vector<int>& list) {
   return static_cast<int>(std::find(list.begin(), list.end(), rank) - list.begin());
 }
 

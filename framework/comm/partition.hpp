@@ -1,4 +1,4 @@
-/// What World::group() checks before it asks anybody.
+/// What World::group() checks before it communicates.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace spillway {
 [[nodiscard]] const std::vector<int>& list_of(int rank, int size, const std::string& name,
                                               const std::vector<std::vector<int>>& partition);
 
-/// The place of `rank` in `list`, which holds it.
-[[nodiscard]] int place_of(int rank, const std::vector<int>& list);
+/// The position of `rank` in `list`, which holds it.
+[[nodiscard]] int position_of(int rank, const std::vector<int>& list);
 
 }  // namespace spillway

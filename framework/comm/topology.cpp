@@ -35,29 +35,29 @@ long product_without(const std::array<int, 4>& sizes, int left_out) {
 void fill_in(std::array<int, 4>& sizes, int world_size) {
   int open = -1;
   for (int axis = 0; axis < 4; ++axis) {
-    const auto place = static_cast<std::size_t>(axis);
-    if (sizes[place] < 0) {
-      refuse(std::string(to_string(kAxes[place])) + " is " + std::to_string(sizes[place]) +
+    const auto index = static_cast<std::size_t>(axis);
+    if (sizes[index] < 0) {
+      refuse(std::string(to_string(kAxes[index])) + " is " + std::to_string(sizes[index]) +
              "; it must be 1 or more, or 0 for as many as are left");
     }
-    if (sizes[place] != 0) continue;
+    if (sizes[index] != 0) continue;
     if (open >= 0) {
       refuse(std::string(to_string(kAxes[static_cast<std::size_t>(open)])) + " and " +
-             std::string(to_string(kAxes[place])) + " are both 0; one of them must have a size");
+             std::string(to_string(kAxes[index])) + " are both 0; one of them must have a size");
     }
     open = axis;
   }
   if (open < 0) return;
-  const auto place = static_cast<std::size_t>(open);
+  const auto index = static_cast<std::size_t>(open);
   const long others = product_without(sizes, open);
   if (world_size % others != 0) {
     std::array<int, 4> shown = sizes;
-    shown[place] = 1;
+    shown[index] = 1;
     refuse("the other axes take " + text_of(shown) + " = " + std::to_string(others) +
            " ranks, which does not divide the " + std::to_string(world_size) +
            " that are there; start a multiple of " + std::to_string(others) + " ranks");
   }
-  sizes[place] = static_cast<int>(world_size / others);
+  sizes[index] = static_cast<int>(world_size / others);
 }
 
 /// Which single axis could be changed, and to what, so that the sizes make up `world_size`.
@@ -141,7 +141,7 @@ int Topology::rank(const Coordinates& coordinates) const {
   int rank = 0;
   for (const Axis axis : kAxes) {
     if (coordinates[axis] < 0 || coordinates[axis] >= size(axis)) {
-      refuse("there is no place " + std::to_string(coordinates[axis]) + " along " +
+      refuse("there is no position " + std::to_string(coordinates[axis]) + " along " +
              std::string(to_string(axis)) + ", which has " + std::to_string(size(axis)));
     }
     rank += coordinates[axis] * stride(axis);
@@ -161,8 +161,8 @@ std::vector<int> Topology::ranks_along(int rank, const std::vector<Axis>& axes) 
   for (const Axis axis : order_) {
     if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
     const std::size_t before = ranks.size();
-    for (int place = 1; place < size(axis); ++place) {
-      for (std::size_t i = 0; i < before; ++i) ranks.push_back(ranks[i] + place * stride(axis));
+    for (int position = 1; position < size(axis); ++position) {
+      for (std::size_t i = 0; i < before; ++i) ranks.push_back(ranks[i] + position * stride(axis));
     }
   }
   return ranks;

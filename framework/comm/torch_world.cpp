@@ -31,7 +31,7 @@ class TorchWorld final : public World {
                             const std::vector<std::vector<int>>& partition) override {
     const std::vector<int>& mine = list_of(rank_, size_, name, partition);
     std::string registered;
-    // Every rank makes every group, as torch.distributed wants it; groups of one are not needed.
+    // Every rank makes every group, as torch.distributed requires; groups of one are not needed.
     for (const std::vector<int>& list : partition) {
       if (list.size() == 1) continue;
       std::string made = new_group_(list);
@@ -47,12 +47,12 @@ class TorchWorld final : public World {
                                                     "': " + error.what_without_backtrace() +
                                                     "; pass the name of the group that was made");
     }
-    const int place = place_of(rank_, mine);
-    if (found->getRank() != place) {
+    const int position = position_of(rank_, mine);
+    if (found->getRank() != position) {
       throw CommunicationError(
           "group " + name, "rank " + std::to_string(rank_) + " is number " +
                                std::to_string(found->getRank()) + " of the group '" + registered +
-                               "', but " + std::to_string(place) +
+                               "', but " + std::to_string(position) +
                                " of the list; torch.distributed sorts ranks, so sort the list");
     }
     return Group(std::move(found), mine, name, timeout_);

@@ -61,7 +61,7 @@ std::unique_ptr<World> detect_world(const WorldOptions& options) {
     // As single ranks they would all do the same work and overwrite each other's files.
     throw InvalidArgument("world",
                           "torchrun started " + std::to_string(number_in("WORLD_SIZE")) +
-                              " ranks of this program, which speaks MPI; start it with mpirun -n " +
+                              " ranks of this program, which uses MPI; start it with mpirun -n " +
                               std::to_string(number_in("WORLD_SIZE")) +
                               ", or the Python package with torchrun");
   }

@@ -32,7 +32,7 @@ class Keeper {
       Dropped next = take();
       try {
         next.work->wait();
-      } catch (const std::exception&) {  // Who dropped it does not want to know.
+      } catch (const std::exception&) {  // Its caller dropped it.
         continue;
       }
     }

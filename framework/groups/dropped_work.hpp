@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-/// Returns at once. gloo gives up a send whose work is destroyed, and says that one is done only to
-/// who waits for it; so a thread of its own waits, for one after the other. Errors are dropped too.
+/// Returns at once. gloo cancels a send whose work is destroyed, and reports completion only to a
+/// waiting thread; so a thread of its own waits, for one after the other. Errors are dropped too.
 void keep_until_done(c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors) noexcept;
 
 }  // namespace spillway

@@ -25,7 +25,7 @@ Pending::~Pending() {
 
 void Pending::wait() {
   if (state_ == nullptr) return;
-  // Given up first: after an error there is nothing left to wait for.
+  // Released first: after an error there is nothing left to wait for.
   const std::unique_ptr<State> state = std::move(state_);
   try {
     state->work->wait(state->timeout);

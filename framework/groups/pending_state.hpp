@@ -1,4 +1,4 @@
-/// What a Pending holds: c10d's work, and how to name it when it does not come to an end.
+/// The state of a Pending: c10d's work, and its name for errors.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@ namespace spillway {
 class Pending::State {
  public:
   c10::intrusive_ptr<c10d::Work> work;
-  /// Held until the work is done.
+  /// Kept alive until the work is done.
   std::vector<at::Tensor> tensors;
   /// Runs after the work, in wait(): puts what was received on the host where it is wanted.
   std::function<void()> after;
   /// "all_reduce", and "group data (ranks 0 2), with rank 2".
   std::string operation;
   std::string where;
-  /// Zero: for ever.
+  /// Zero: no limit.
   std::chrono::milliseconds timeout{};
-  /// Whether the backend goes on with a work that nobody holds.
+  /// Whether the backend continues a work that has no owner.
   bool goes_on_alone = true;
 };
 

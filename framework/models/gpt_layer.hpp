@@ -55,9 +55,10 @@ class GptMlp : public torch::nn::Module {
  private:
   GptShape shape_;
   std::shared_ptr<GptNorm> norm_;
-  std::shared_ptr<ColumnLinear> fc1_;  // These,
+  // Either both linear layers or the mixture of experts.
+  std::shared_ptr<ColumnLinear> fc1_;
   std::shared_ptr<RowLinear> fc2_;
-  std::shared_ptr<Moe> moe_;  // or this.
+  std::shared_ptr<Moe> moe_;
 };
 
 class GptLayer : public torch::nn::Module {

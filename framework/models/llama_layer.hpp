@@ -54,8 +54,9 @@ class LlamaMlp : public ShardedModule {
 
   LlamaShape shape_;
   at::Tensor norm_;
-  Expert dense_;              // Or else
-  std::shared_ptr<Moe> moe_;  // this.
+  // Either the dense MLP or the mixture of experts.
+  Expert dense_;
+  std::shared_ptr<Moe> moe_;
 };
 
 class LlamaLayer : public torch::nn::Module {

@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "models/moe_places.hpp"
 #include "models/moe_rows.hpp"
+#include "models/moe_slots.hpp"
 #include "spillway/comm/exchange.hpp"
 #include "spillway/torch/read_back.hpp"
 #include "spillway/torch/scope.hpp"
@@ -91,21 +91,21 @@ class RowDispatch : public MoeDispatch {
 
   at::Tensor collect() final {
     const Scope scope("combine");
-    return collect_rows(exchange_.wait(), places_.slot_of, places_.lost, places_.choice_of,
-                        places_.empty);
+    return collect_rows(exchange_.wait(), slots_.slot_of, slots_.lost, slots_.choice_of,
+                        slots_.empty);
   }
 
  protected:
-  /// Sends the rows of `x` from where places_ has them.
+  /// Sends the rows of `x` from where slots_ has them.
   void send_from(const at::Tensor& x, const Counts& sent, const Counts& received) {
-    const at::Tensor rows = spread_rows(x, places_.row_of, places_.empty, places_.slot_of,
-                                        places_.lost, routing_.chosen.size(1));
+    const at::Tensor rows = spread_rows(x, slots_.row_of, slots_.empty, slots_.slot_of, slots_.lost,
+                                        routing_.chosen.size(1));
     exchange_ = RowExchange::start(group_, rows, sent, received);
   }
 
   const Group& group_;
   const Routing& routing_;
-  RowPlaces places_;
+  RowSlots slots_;
   RowExchange exchange_;
 };
 
@@ -116,7 +116,7 @@ class DroplessDispatch final : public RowDispatch {
 
   void send(const at::Tensor& x) override {
     const Scope scope("dispatch");
-    places_ = dropless_places(routing_);
+    slots_ = dropless_slots(routing_);
     send_from(x, counts_.sent(), counts_.received());
   }
 
@@ -150,7 +150,7 @@ class CapacityDispatch final : public RowDispatch {
 
   void send(const at::Tensor& x) override {
     const Scope scope("dispatch");
-    places_ = capacity_places(routing_, capacity_);
+    slots_ = capacity_slots(routing_, capacity_);
     send_from(x, splits_, splits_);
   }
 
@@ -180,7 +180,7 @@ class CapacityDispatch final : public RowDispatch {
   Counts splits_;
 };
 
-/// Of every part. The only place where the host waits for the device.
+/// Of every part. The host waits for the device nowhere else.
 std::vector<RowCounts> counts_of(const Group& group, const std::vector<Routing>& parts) {
   std::vector<at::Tensor> mine;
   for (const Routing& part : parts) mine.push_back(part.counts);

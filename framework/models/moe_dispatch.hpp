@@ -22,7 +22,7 @@ class MoeDispatch {
 
   /// Rows leave for the ranks of their experts. `x`: [tokens, hidden]. Scope: dispatch.
   virtual void send(const at::Tensor& x) = 0;
-  /// Waits for the rows that came and runs the experts; what they made leaves. Scopes: dispatch,
+  /// Waits for the rows that came, runs the experts and sends the results. Scopes: dispatch,
   /// experts, combine.
   virtual void run(const ExpertWeights& experts) = 0;
   /// Waits for it: [tokens * k, hidden], by choice, zeros for what was dropped. Scope: combine.

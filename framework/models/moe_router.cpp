@@ -32,14 +32,14 @@ std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
                                                       const at::Tensor& probabilities,
                                                       std::int64_t experts) {
   // One column more takes what is of no expert.
-  const at::Tensor places = at::where(indices < 0, experts, indices);
+  const at::Tensor columns = at::where(indices < 0, experts, indices);
   const std::vector<std::int64_t> sizes{indices.size(0), experts + 1};
   const at::Tensor map =
-      at::zeros(sizes, indices.options().dtype(at::kBool)).scatter(1, places, true);
+      at::zeros(sizes, indices.options().dtype(at::kBool)).scatter(1, columns, true);
   at::Tensor spread;
   if (probabilities.defined()) {
     spread = at::zeros(sizes, probabilities.options())
-                 .scatter(1, places, probabilities)
+                 .scatter(1, columns, probabilities)
                  .narrow(1, 0, experts);
   }
   return {map.narrow(1, 0, experts), spread};
@@ -47,7 +47,7 @@ std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
 
 Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
               const RouterShape& shape, const TensorParallel& parallel) {
-  const bool cut = parallel.active() && parallel.sequence;
+  const bool split = parallel.active() && parallel.sequence;
   const at::Tensor given = at::linear(x.flatten(0, -2), weight);
   const at::Tensor logits = given.scalar_type() == at::kDouble ? given : given.to(at::kFloat);
   at::Tensor likes;
@@ -60,12 +60,12 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
     std::tie(best, routing.chosen) = logits.topk(chosen, -1);
     routing.weights = best.softmax(-1);
   }
-  if (cut) routing.chosen = of_all_tokens(parallel, x, routing.chosen);
+  if (split) routing.chosen = of_all_tokens(parallel, x, routing.chosen);
   routing.counts = counts_of(routing.chosen, weight.size(0));
   if (at::GradMode::is_enabled()) {
     // With the counts of all tokens, the parts of the ranks sum up to the loss of all tokens.
     const auto part = [&](const at::Tensor& loss) {
-      return cut ? loss / static_cast<double>(parallel.ranks()) : loss;
+      return split ? loss / static_cast<double>(parallel.ranks()) : loss;
     };
     if (shape.aux_loss != 0) {
       if (!likes.defined()) likes = logits.softmax(-1);
@@ -77,8 +77,8 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen
       routing.weights = with_loss(routing.weights, ExtraLoss::kZ, part(loss), shape.z_loss);
     }
   }
-  routing.weights =
-      cut ? of_all_tokens(parallel, x, routing.weights) : copy_to_group(parallel, routing.weights);
+  routing.weights = split ? of_all_tokens(parallel, x, routing.weights)
+                          : copy_to_group(parallel, routing.weights);
   return routing;
 }
 

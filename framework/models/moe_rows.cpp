@@ -47,8 +47,8 @@ at::Tensor spread_rows(const at::Tensor& x, const at::Tensor& index, const at::T
 }
 
 at::Tensor collect_rows(const at::Tensor& x, const at::Tensor& back, const at::Tensor& lost,
-                        const at::Tensor& place, const at::Tensor& empty) {
-  return TakeRows::apply(x, back, MaybeTensor(lost), place, MaybeTensor(empty), std::int64_t{1});
+                        const at::Tensor& position, const at::Tensor& empty) {
+  return TakeRows::apply(x, back, MaybeTensor(lost), position, MaybeTensor(empty), std::int64_t{1});
 }
 
 }  // namespace spillway

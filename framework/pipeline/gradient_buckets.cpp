@@ -96,7 +96,7 @@ class GradientBuckets::State {
 
 namespace {
 
-/// Tells its bucket that a parameter's gradient was added to.
+/// Notifies the bucket that a gradient was added to.
 class GradientArrived final : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientArrived(std::weak_ptr<GradientBuckets::State> state, std::size_t bucket)

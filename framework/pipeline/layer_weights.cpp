@@ -29,7 +29,7 @@ class LayersByScope {
   std::size_t last_;
 };
 
-/// The layer that is at work from a moment on; `present` if the moment does not tell.
+/// The layer that runs from a moment on; `present` if the moment does not say.
 std::size_t layer_at(const ChunkProfile& chunk, const Moment& moment, const LayersByScope& layers,
                      std::size_t present) {
   const auto index = static_cast<std::size_t>(moment.index);

@@ -110,7 +110,7 @@ void PipelineLayer::build(const std::vector<LayerDesc>& layers) {
     for (int i = bounds_[at]; i < bounds_[at + 1]; ++i) {
       const LayerDesc& desc = layers[static_cast<std::size_t>(i)];
       const bool shared = !desc.shared.empty();
-      // Copies start from the same weights: they are made by the place of the original.
+      // Copies start from the same weights: they are made by the index of the original.
       const int original = shared ? first_with.at(desc.shared) : i;
       const LayerDesc& original_desc = layers[static_cast<std::size_t>(original)];
       if (original_desc.kind != desc.kind) {

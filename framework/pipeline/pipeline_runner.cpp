@@ -210,7 +210,7 @@ at::Tensor PipelineRunner::mean_extra_losses(const StepOutcome& outcome) const {
   at::Tensor sums = at::stack(values);
   state_->groups.activations.all_reduce(sums);
   state_->groups.data.all_reduce(sums);
-  // Where sequences are cut, each tensor rank has its part of a sum.
+  // Where sequences are split, each tensor rank has its part of a sum.
   const TensorParallel& tensor = state_->model.options().tensor;
   if (tensor.active() && tensor.sequence) tensor.group.all_reduce(sums);
   return sums / state_->groups.data.size();

@@ -60,7 +60,7 @@ template <typename Map>
 auto take(Map& map, const std::pair<int, int>& key) {
   const auto found = map.find(key);
   if (found == map.end()) {
-    throw InvalidArgument("pipeline", "the schedule wants chunk " + std::to_string(key.first) +
+    throw InvalidArgument("pipeline", "the schedule asks for chunk " + std::to_string(key.first) +
                                           ", micro-batch " + std::to_string(key.second) +
                                           " before what it needs is there");
   }
@@ -230,7 +230,7 @@ void PipelineStep::make_room(StageChannel& channel) const {
   if (all_known_) {
     untimed_wait([&] { channel.settle(1); });
   } else {
-    // While a stage learns shapes, it posts no receives ahead: two that wait for each other's would
+    // While a stage learns shapes, it posts no receives early: two that wait for each other's would
     // never end. A later step has one more message under way, the one that it expects: sessions
     // record this step, and plan for those.
     channel.drop_what_left(2);

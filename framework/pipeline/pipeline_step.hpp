@@ -1,4 +1,4 @@
-/// One step of a stage: its actions one after another, and what is in flight between them.
+/// One step of a stage: its actions one after another, and the tensors under way between them.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ namespace spillway {
 
 class PipelineStep {
  public:
-  /// `pass_step`: told of every forward; may be null. `loss_scale`: may be undefined.
+  /// `pass_step`: gets every forward pass; may be null. `loss_scale`: may be undefined.
   PipelineStep(PipelineRunner::State& state, std::span<const MicroBatch> batches,
                std::vector<PipelineAction> actions, Step* pass_step, at::Tensor loss_scale);
 
@@ -49,13 +49,13 @@ class PipelineStep {
   void backward(const PipelineAction& action);
   void send_activation(const PipelineAction& action);
   void send_gradient(const PipelineAction& action);
-  /// Before a message: those before it that have left give up their memory.
+  /// Before a message: frees the memory of earlier ones that have left.
   void make_room(StageChannel& channel) const;
   void receive_activation(const PipelineAction& action);
   void receive_gradient(const PipelineAction& action);
 
-  /// Tells the session which pass's forward, or that a backward, comes next: before what it starts
-  /// from is received or made.
+  /// Names the pass whose forward comes next to the session, or a backward: before its inputs are
+  /// received or computed.
   void begin_pass(const Key& key);
   void begin_backward();
 
@@ -83,9 +83,9 @@ class PipelineStep {
   std::vector<at::Tensor> losses_;  // By micro-batch.
   ExtraLosses extra_;
   /// Then a message waits until the one before it has left: the other end expects it in time, and
-  /// what was sent does not pile up. While shapes are told, receives are not posted ahead.
+  /// what was sent does not pile up. While shapes are sent, receives are not posted early.
   bool all_known_ = true;
-  std::optional<Key> begun_;  // The pass whose forward the session was told of last.
+  std::optional<Key> begun_;  // The pass whose forward the session was given last.
   Expected activations_;
   Expected gradients_;
 };

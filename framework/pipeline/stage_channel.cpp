@@ -81,11 +81,11 @@ void StageChannel::send_shapes(const TensorShapes& shapes, int peer, int tag) {
                       " dimensions; at most " + std::to_string(kMostDimensions) +
                       " go to the next stage");
     }
-    auto* place = next;
-    *place++ = static_cast<std::int64_t>(shape.dtype);
-    *place++ = shape.differentiable ? 1 : 0;
-    *place++ = dimensions;
-    for (const std::int64_t size : shape.sizes) *place++ = size;
+    auto* out = next;
+    *out++ = static_cast<std::int64_t>(shape.dtype);
+    *out++ = shape.differentiable ? 1 : 0;
+    *out++ = dimensions;
+    for (const std::int64_t size : shape.sizes) *out++ = size;
     next += kNumbersATensor;
   }
   Outgoing message;

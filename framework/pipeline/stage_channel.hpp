@@ -39,7 +39,7 @@ class Incoming {
   std::vector<Pending> pending_;
 };
 
-/// Sends do not wait. What was sent is held until it has left.
+/// Sends do not wait. What was sent is kept alive until it has left.
 /// Order: messages between two stages are received in the order they are sent; shapes, where they
 ///        are wanted, before the tensors.
 class StageChannel {
@@ -56,8 +56,8 @@ class StageChannel {
 
   /// Returns when all but the last `but` messages have left.
   void settle(std::size_t but);
-  /// Gives up the tensors of messages that have left, from the oldest on, but of the last `but`.
-  /// Does not wait; a backend that does not tell keeps them until settle().
+  /// Frees the tensors of messages that have left, from the oldest on, but of the last `but`.
+  /// Does not wait; if the backend does not report completion, they stay until settle().
   void drop_what_left(std::size_t but);
 
  private:

@@ -12,7 +12,7 @@ namespace spillway {
 
 class Channels {
  public:
-  /// `ranks` must stay as it is. Each list is right by itself: its peers exist.
+  /// `ranks` must not change. Each list is right by itself: its peers exist.
   explicit Channels(const std::vector<std::vector<PipelineAction>>& ranks);
 
   /// Errors: InvalidArgument naming the first message that is not received as it was sent.

@@ -61,7 +61,7 @@ class RankCheck {
     if (rank_.stages == 1 && pass.chunk > 0) {
       require_before(action, {PipelineActionKind::kForward, pass.chunk - 1, pass.micro_batch});
     }
-    peak_ = std::max(peak_, ++in_flight_);
+    peak_ = std::max(peak_, ++passes_in_flight_);
   }
 
   void take_backward(const PipelineAction& action) {
@@ -71,7 +71,7 @@ class RankCheck {
     if (rank_.stages == 1 && pass.chunk + 1 < rank_.chunks) {
       require_before(action, {PipelineActionKind::kBackward, pass.chunk + 1, pass.micro_batch});
     }
-    --in_flight_;
+    --passes_in_flight_;
   }
 
   void take_send(const PipelineAction& action) {
@@ -87,7 +87,7 @@ class RankCheck {
   }
 
   void require_peer(const PipelineAction& action, const std::optional<PipelineAction>& wanted) {
-    if (!wanted) refuse(action, "has nobody at the other end");
+    if (!wanted) refuse(action, "has no stage at the other end");
     if (action.peer != wanted->peer) {
       refuse(action, "has the wrong peer; stage " + std::to_string(wanted->peer) + " was wanted");
     }
@@ -125,7 +125,7 @@ class RankCheck {
 
   PipelineRank rank_;
   std::set<std::tuple<PipelineActionKind, int, int>> seen_;
-  int in_flight_ = 0;
+  int passes_in_flight_ = 0;
   int peak_ = 0;
 };
 
@@ -142,8 +142,8 @@ ScheduleFacts check_schedule(const std::vector<std::vector<PipelineAction>>& ran
   }
   ScheduleFacts facts;
   for (int stage = 0; stage < stages; ++stage) {
-    facts.peak_in_flight.push_back(RankCheck({stage, stages, chunks, micro_batches})
-                                       .run(ranks[static_cast<std::size_t>(stage)]));
+    facts.peak_passes_in_flight.push_back(RankCheck({stage, stages, chunks, micro_batches})
+                                              .run(ranks[static_cast<std::size_t>(stage)]));
   }
   const Channels channels(ranks);
   channels.require_matching_ends();

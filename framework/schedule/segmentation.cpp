@@ -46,7 +46,7 @@ const std::vector<std::int64_t>& known(const std::vector<std::int64_t>& weights,
                                        const SegmentationLayers& layers, const std::string& what) {
   if (weights.size() == layers.names.size()) return weights;
   if (weights.empty()) {
-    refuse(what, "cuts by a profile, and there is none; record one first, or take \"uniform\"");
+    refuse(what, "splits by a profile, and there is none; record one first, or use \"uniform\"");
   }
   refuse(what, "needs a weight for each of the " + std::to_string(layers.names.size()) +
                    " layers, found " + std::to_string(weights.size()));
@@ -67,7 +67,7 @@ Segmentation parse_segmentation(std::string_view text) {
   if (!word.empty() && std::string_view("[-+0123456789").find(word[0]) != std::string_view::npos) {
     return {SegmentationMethod::kBounds, {}, read_bounds(text)};
   }
-  refuse(text, "is no way to cut a model; " + std::string(kAccepted));
+  refuse(text, "is no way to split a model; " + std::string(kAccepted));
 }
 
 std::string to_string(const Segmentation& segmentation) {

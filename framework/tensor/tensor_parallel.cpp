@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include "groups/group_operators.hpp"
+#include "comm/group_operators.hpp"
 
 namespace spillway {
 namespace {

@@ -1,21 +1,21 @@
 #include <ATen/ATen.h>
 
-#include "groups/group_operators.hpp"
+#include "comm/group_operators.hpp"
 #include "spillway/tensor/tensor_modules.hpp"
 
 namespace spillway {
 namespace {
 
-/// Tokens as places in this rank's part of a vocabulary.
+/// Tokens as rows of this rank's part of a vocabulary.
 struct LocalTokens {
-  at::Tensor places;  // Of those that are another rank's: any.
+  at::Tensor rows;    // Of those that are another rank's: any.
   at::Tensor others;  // Which are another rank's.
 };
 
 LocalTokens local_tokens(const TensorParallel& parallel, const at::Tensor& tokens,
                          std::int64_t part) {
-  const at::Tensor places = tokens - parallel.rank() * part;
-  return {places.clamp(0, part - 1), (places < 0).logical_or(places >= part)};
+  const at::Tensor rows = tokens - parallel.rank() * part;
+  return {rows.clamp(0, part - 1), (rows < 0).logical_or(rows >= part)};
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) const {
   if (!parallel().active()) return at::embedding(weight_, tokens);
   const LocalTokens local = local_tokens(parallel(), tokens, weight_.size(0));
   const at::Tensor mine =
-      at::embedding(weight_, local.places).masked_fill(local.others.unsqueeze(-1), 0);
+      at::embedding(weight_, local.rows).masked_fill(local.others.unsqueeze(-1), 0);
   return leave(parallel(), mine);
 }
 
@@ -47,7 +47,7 @@ at::Tensor vocabulary_cross_entropy(const TensorParallel& parallel, const at::Te
   const at::Tensor below = wide - largest;
   const at::Tensor sum = reduce_from_group(parallel, below.exp().sum(-1));
   const LocalTokens local = local_tokens(parallel, wanted, rows.size(1));
-  const at::Tensor mine = below.gather(1, local.places.unsqueeze(1)).squeeze(1);
+  const at::Tensor mine = below.gather(1, local.rows.unsqueeze(1)).squeeze(1);
   const at::Tensor target = reduce_from_group(parallel, mine.masked_fill(local.others, 0));
   return (sum.log() - target).mean();
 }

@@ -6,12 +6,16 @@ import argparse
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from . import _build_info
 from .errors import Error, PlanInfeasible
 from .launch import has_trainer, require_trainer, train
+
+if TYPE_CHECKING:
+    from . import _trainer
 
 USAGE_ERROR = 2
 INFEASIBLE = 3
@@ -35,7 +39,7 @@ examples:
 """
 
 TRAIN_NOTES = """\
-Under torchrun every process is a rank; they speak over NCCL where each has a GPU of its own, else over gloo. Rank 0
+Under torchrun every process is a rank; they communicate over NCCL where each has a GPU of its own, else over gloo. Rank 0
 prints. Without rules, plan or budget all layers but the last are offloaded. SIGTERM and Ctrl-C save a checkpoint, if
 there is a folder for it, and end the run. Exit code 1 if bits differ, 3 if no plan fits the budget. docs/train.md
 describes the keys of a config.
@@ -87,7 +91,7 @@ def _add_config(command: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """Notes options in the order in which they are given: of one key the last wins."""
+    """Collects options, by their present names, in the order in which they are given: of one key the last wins."""
 
     def __call__(
         self,
@@ -96,7 +100,28 @@ class _Given(argparse.Action):
         values: str | Sequence[object] | None,
         option_string: str | None = None,
     ) -> None:
-        namespace.given.append((self.option_strings[0], values if isinstance(values, str) else ""))
+        name = str(self.const)
+        if option_string is not None and option_string != name:
+            from . import _trainer
+
+            _trainer.warn_renamed("option", option_string, name)
+        namespace.given.append((name, values if isinstance(values, str) else ""))
+
+
+def _add_option(group: argparse._ActionsContainer, option: _trainer.CommandOption, name: str, text: str) -> None:
+    if option.accepts == "nothing":
+        group.add_argument(name, action=_Given, const=option.name, nargs=0, help=text, default=argparse.SUPPRESS)
+        return
+    group.add_argument(
+        name,
+        action=_Given,
+        const=option.name,
+        metavar=option.value,
+        help=text,
+        type=str if option.accepts in ("text", "word") else _checked(option.accepts),
+        choices=option.words or None,
+        default=argparse.SUPPRESS,
+    )
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
@@ -106,20 +131,10 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     command.set_defaults(given=[])
     short_forms = command.add_argument_group(_trainer.short_forms)
     for option in _trainer.train_options():
-        place = short_forms if option.keys else command
-        text = option.help.replace("%", "%%")
-        if option.accepts == "nothing":
-            place.add_argument(option.name, action=_Given, nargs=0, help=text, default=argparse.SUPPRESS)
-            continue
-        place.add_argument(
-            option.name,
-            action=_Given,
-            metavar=option.value,
-            help=text,
-            type=str if option.accepts in ("text", "word") else _checked(option.accepts),
-            choices=option.words or None,
-            default=argparse.SUPPRESS,
-        )
+        group = short_forms if option.keys else command
+        _add_option(group, option, option.name, option.help.replace("%", "%%"))
+        if option.old_name:
+            _add_option(group, option, option.old_name, argparse.SUPPRESS)
 
 
 def _parser() -> argparse.ArgumentParser:

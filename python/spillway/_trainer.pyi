@@ -7,6 +7,7 @@ class CommandOption:
     value: str
     words: list[str]
     keys: list[str]
+    old_name: str
     help: str
     accepts: str
 
@@ -30,4 +31,5 @@ set_help: str
 short_forms: str
 
 def train_options() -> list[CommandOption]: ...
+def warn_renamed(kind: str, old: str, name: str) -> None: ...
 def config_text(file: str, overrides: list[str]) -> str: ...

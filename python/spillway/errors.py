@@ -15,7 +15,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """Memory of some kind (device, host, locked pages, address space) is not to be had."""
+    """Memory of some kind (device, pinned host memory, address space) could not be allocated."""
 
 
 class DeviceError(Error):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from . import _trainer
 
 _FAILED = "spillway/failed"
-# The other ranks of a job that one has ended wait so long for what that one says of it.
+# How long the other ranks of a job that one has ended wait for its message.
 _WAIT = timedelta(seconds=5)
 
 
@@ -50,7 +50,7 @@ def train(options: _trainer.TrainOptions) -> int:
 
 @contextmanager
 def _signals_reach_the_trainer() -> Iterator[None]:
-    """Python notes Ctrl-C and raises when it is its turn again, which is after the training. The trainer itself ends
+    """Python handles Ctrl-C only when its interpreter runs again, which is after the training. The trainer itself ends
     after the step on the first Ctrl-C; before its first step the process ends at once."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -98,8 +98,8 @@ class _Rank:
         return str(group.group_name) if self._rank in ranks else ""
 
     def _abort(self, why: str) -> NoReturn:
-        """Ends this process; torchrun then ends the others. Only the first rank that fails says why: what the others
-        see is that it is gone."""
+        """Ends this process; torchrun then ends the others. Only the first rank that fails says why: the others
+        only see that it is gone."""
         # When the second one ends, torchrun ends all the others.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         if self._is_first_to_fail():
@@ -111,5 +111,5 @@ class _Rank:
             self._store.set_timeout(_WAIT)
             first = self._store.compare_set(_FAILED, "", str(self._rank))
         except RuntimeError:
-            return True  # Who kept the store is gone. Better twice than not at all.
+            return True  # The rank that served the store is gone. Better twice than not at all.
         return first.decode() == str(self._rank)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ._renamed import ReportValues
+
 
 class Report:
     """str() gives the text, to_dict() the values; docs/python.md names the most useful ones."""
@@ -14,7 +16,9 @@ class Report:
         self._json = json_text
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(json.loads(self._json))
+        """The values by key. Keys that were renamed are found by their old name as well, with a DeprecationWarning."""
+        values: ReportValues = json.loads(self._json, object_hook=ReportValues)
+        return values
 
     def to_json(self) -> str:
         return self._json

@@ -64,7 +64,7 @@ def scope(name: str) -> Iterator[None]:
 class ModuleScopes:
     """Hooks on the modules of a model, from its making until remove(). Follows the thread that made it.
 
-    A module called outside of its place in the tree, or several times, has its own name each time; one that raises
+    A module called outside of its position in the tree, or several times, has its own name each time; one that raises
     leaves its scope. Modules inside compiled ones get no hooks: those would be compiled, too.
     """
 

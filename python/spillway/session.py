@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from . import _native
+from ._renamed import accepts_old_options
 from .budget import Budget, read_budget
 from .errors import InvalidArgument
 from .pipeline import Pass, pass_list
@@ -24,11 +25,11 @@ PathOrText = Union[str, "os.PathLike[str]"]
 
 
 class Session:
-    """Takes over what autograd saves within its steps: records it, plans for a budget or by rules, and keeps, offloads
-    or recomputes each buffer.
+    """Manages the tensors that autograd saves within its steps: profiles them, plans for a budget or by rules, and keeps,
+    offloads or recomputes each buffer.
 
-    The first step records, with everything above `small` offloaded; from then on the plan that is made of the record
-    is carried out. Results have the same bits as without.
+    The first step is the recording step, with everything above `small` offloaded; later steps execute the plan that is
+    made of its profile. Results have the same bits as without.
 
         spillway.Session(model, budget="8 GiB")
 
@@ -36,9 +37,9 @@ class Session:
     budget     the most device memory a step may have above what is there before it (weights, gradients, the
                optimizer's): bytes as a number or a text ("8 GiB"), a share of what a step has with everything kept
                (0.33 or "33 %"), or "auto" for what is free, less a margin. The planner then decides what rules leave
-               open. Where no plan fits, the next step raises PlanInfeasible, with the smallest budget that has one
+               open. If no plan fits, the next step raises PlanInfeasible, with the smallest budget that has one
     rules      the path of a TOML file, or its text; without budget, rules and plan everything is kept
-    plan       the path of a plan's JSON file, or its text; wins over rules, and is carried out from the first step on
+    plan       the path of a plan's JSON file, or its text; wins over rules, and is executed from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
     small      smaller buffers are always kept; sizes are numbers of bytes or texts such as "64 KiB"
     host       the most host memory for offloaded buffers, where rules and plan say nothing
@@ -46,34 +47,35 @@ class Session:
                the most bytes that were copied out and not yet released, where rules and plan say nothing
     prefetch_window
                the most bytes that were reloaded ahead of backward, where rules and plan say nothing
-    prepare    how much of that memory to make ready in the background before the first step wants it: the more is
-               ready, the faster the step that records
+    prepare    how much of that memory to pin in the background before the first step: the more is pinned, the faster the
+               recording step
     recompute_cache
                limit on intermediate results that recomputation keeps on the device for reuse
-    replan     with a budget: plan anew, from a fresh record, when time or peak leave the prediction by more than
-               the share `drift`; the report tells of drift in any case
+    replan     with a budget: record and plan again when time or peak differ from the prediction by more than the share
+               `drift`; the report names drift in any case
     plan_in_background
                with a budget: train on while the planner works, with everything offloaded; else the recording step
                waits for the plan
     planning_time
                the most seconds that the planner may take
     verify_every
-               every so-manyth step does what verify_next_step() asks for; 0: only the step after a new plan
+               verify every N steps, as verify_next_step() does; 0: only the step after a new plan
     time_waits_every
-               of the steps that carry out a plan, the first two and every so-manyth have their waits for copies timed
-               for the report; 0: none
+               the first two steps of a plan, and then every N-th, have their waits for copies timed for the report;
+               0: none
     fuse_replays
-               repeat elementwise operators that follow each other as one kernel, on CUDA, where that is proved to give the
-               same bits; False: each by its own kernel
+               repeat elementwise operators that follow each other as one kernel, on CUDA, where that is verified to give
+               the same bits; False: each by its own kernel
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
     shard_group
-               the ranks that hold the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
+               the ranks that have the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
                torch.distributed, or its name, that nothing else uses. Every rank of it makes its session at the same
-               time, and from then on the same steps and passes
+               time, and from then on runs the same steps and passes
 
     A session belongs to the thread that makes its steps. Raises the classes of spillway.errors.
     """
 
+    @accepts_old_options
     def __init__(
         self,
         model: nn.Module,
@@ -147,7 +149,7 @@ class Session:
             self._native.set_shard_group(*group, host_tensors=on_host)
 
     def register_model(self, model: nn.Module) -> None:
-        """Tells which storages are parameters and buffers. Call again when they were replaced, as by model.to()."""
+        """Registers the storages of parameters and buffers. Call again when they were replaced, as by model.to()."""
         for parameter in model.parameters():
             self._native.register_parameter(parameter)
         for buffer in model.buffers():
@@ -158,14 +160,14 @@ class Session:
 
         schedule   the order in which the passes will run, as a pipeline does: ("forward" or "backward", chunk,
                    micro-batch) of each; spillway.pipeline makes such lists. Reloads then run ahead for the backward that
-                   comes next, passes whose backward follows at once keep what it needs, and a budget is planned for the
-                   passes that are in flight at once. Call pass_() before each forward. A step whose passes come in another
-                   order goes on as if nothing had been told, and the report counts it
+                   comes next, passes whose backward follows at once keep what it needs, and a budget is planned for all
+                   passes in flight. Call pass_() before each forward. A step whose passes come in another order goes
+                   on as if no schedule had been given, and the report counts it
         """
         return Step(self, None if schedule is None else pass_list(schedule))
 
     def record_next_step(self) -> None:
-        """The next step records anew."""
+        """The next step becomes a recording step."""
         self._native.record_next_step()
 
     def next_step_records(self) -> bool:
@@ -175,7 +177,8 @@ class Session:
     def verify_next_step(self) -> None:
         """In the next step everything that the plan recomputes is saved as well and compared bit by bit.
 
-        What differs is not recomputed any more and is named in the report. The step after a new plan does so by itself.
+        A buffer that differs is demoted: it is not recomputed any more, and the report names it. The step after a new plan
+        verifies by itself.
         """
         self._native.verify_next_step()
 
@@ -191,23 +194,23 @@ class Session:
         return self._native.trace_json()
 
     def use_plan(self, plan: PathOrText) -> None:
-        """Carries out a plan, given as the path of a JSON file or as its text, from the next step on."""
+        """Executes a plan, given as the path of a JSON file or as its text, from the next step on."""
         self._native.use_plan(_read_plan(plan))
 
     def profile_json(self) -> str | None:
-        """What the last recording step showed; None before."""
+        """The profile of the last recording step; None before."""
         return self._native.profile_json()
 
     def plan_json(self) -> str | None:
-        """The plan that is carried out; None before the first one."""
+        """The plan that is executed; None before the first one."""
         return self._native.plan_json()
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
-        """Writes what the last recording step showed, for `spillway plan`. InvalidArgument before the first step."""
+        """Writes the profile of the last recording step, for `spillway plan`. InvalidArgument before the first step."""
         self._native.save_profile(os.fspath(path))
 
     def save_plan(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan that is carried out, for `plan=` and `spillway explain`. InvalidArgument if there is none."""
+        """Writes the plan that is executed, for `plan=` and `spillway explain`. InvalidArgument if there is none."""
         self._native.save_plan(os.fspath(path))
 
     def explain(self) -> str:
@@ -260,8 +263,8 @@ class Step:
 
     def backward(self) -> None:
         """Says that a backward comes next, before its gradient is received or made: what is computed until the next
-        pass_() belongs to no forward. With several passes in flight a recording step then tells exactly whose memory is
-        whose; nothing else depends on it.
+        pass_() belongs to no forward. With several passes in flight a recording step then knows exactly which pass owns
+        which memory; nothing else depends on it.
         """
         if self._native is None:
             raise InvalidArgument("[backward] the step has not begun or has ended; say it within the step")
@@ -304,10 +307,10 @@ def _bytes(size: Size) -> int:
 
 def _device_of(model: nn.Module) -> torch.device | None:
     """The device that holds most of the model; None, which leaves the choice to the library, if there is none."""
-    held: dict[torch.device, int] = {}
+    sizes: dict[torch.device, int] = {}
     for parameter in model.parameters():
-        held[parameter.device] = held.get(parameter.device, 0) + parameter.numel() * parameter.element_size()
-    usable = {device: size for device, size in held.items() if device.type in ("cpu", "cuda")}
+        sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.numel() * parameter.element_size()
+    usable = {device: size for device, size in sizes.items() if device.type in ("cpu", "cuda")}
     return max(usable, key=usable.__getitem__) if usable else None
 
 

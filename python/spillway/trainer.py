@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ._renamed import option_names, with_new_names
 from .session import Session, Step
 
 
@@ -15,11 +16,12 @@ class SessionCallback(TrainerCallback):
         Trainer(model, args, callbacks=[spillway.SessionCallback(budget="8 GiB")])
 
     Options are those of spillway.Session. With gradient accumulation one step spans all micro-batches. Evaluation
-    runs outside of steps and is left alone.
+    runs outside of steps, without Spillway.
     """
 
     def __init__(self, rules: Any = None, **options: Any) -> None:
-        self._options = {"rules": rules, **options}
+        known = option_names(Session.__init__)[1:]  # The model is known when training begins.
+        self._options = {"rules": rules, **with_new_names("SessionCallback", options, known)}
         self._step: Step | None = None
         self.session: Session | None = None
 

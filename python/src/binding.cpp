@@ -35,7 +35,7 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
-/// The thread that holds a session's mutex may want the interpreter, so who waits gives it up.
+/// The owner of a session's mutex may need the interpreter, so a waiting thread releases it.
 void wait_without_gil(std::mutex& mutex) {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
     mutex.lock();

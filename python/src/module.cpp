@@ -29,7 +29,7 @@ namespace py = pybind11;
 namespace spillway::python {
 namespace {
 
-// What may wait for a session gives up the interpreter first.
+// A call that may wait for a session releases the interpreter first.
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
 /// A step that Python ends explicitly; nothing happens after that.

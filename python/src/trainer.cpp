@@ -15,6 +15,7 @@
 #include "train/config/train_options.hpp"
 #include "train/run/train_run.hpp"
 #include "train/run/train_setup.hpp"
+#include "util/renamed.hpp"
 
 namespace py = pybind11;
 
@@ -121,10 +122,12 @@ PYBIND11_MODULE(_trainer, module) {
       .def_readonly("value", &CommandOption::value)
       .def_readonly("words", &CommandOption::words)
       .def_readonly("keys", &CommandOption::keys)
+      .def_readonly("old_name", &CommandOption::old_name)
       .def_property_readonly("help", &CommandOption::full_help)
       .def_property_readonly("accepts",
                              [](const CommandOption& option) { return word(option.accepts); });
   module.def("train_options", &all_options);
+  module.def("warn_renamed", &warn_renamed, py::arg("kind"), py::arg("old"), py::arg("name"));
   module.attr("config_help") = app::kConfigHelp;
   module.attr("set_help") = app::kSetHelp;
   module.attr("short_forms") = app::kShortForms;

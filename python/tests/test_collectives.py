@@ -93,7 +93,7 @@ def work(rank: int, folder: str, case: str, sum_over_ranks: type[FunctionalSum])
     values = session.report().to_dict()
     assert not values["fallbacks"] and not values["demoted"] and values["repeated_calls"] > 0
     plan = json.loads(session.plan_json())["chunks"][0]
-    # A thread of the backend may still hold what it sent when backward wants it; then nothing is won by moving it.
+    # A thread of the backend may still own what it sent when backward reads it; then moving it saves nothing.
     held_by_backend = any(each["fixed"] == "caller-owned" for each in plan["decisions"])
     functional = sum_over_ranks is FunctionalSum  # What is written in place has no maker that could be named or repeated.
     assert (values["bytes_out"] > 0) == (case == "offloaded" and functional) or held_by_backend, session.explain()

@@ -77,7 +77,7 @@ def test_what_a_graph_of_operators_made_is_recomputed():
     not any(map(shutil.which, ["g++", "clang++"])), reason="skipped: inductor needs a C++ compiler, and there is none"
 )
 @pytest.mark.parametrize("make", [whole, layers, with_dropout])
-def test_what_compiled_kernels_made_falls_back_to_the_second_choice(make):
+def test_what_compiled_kernels_made_falls_back_to_the_fallback_action(make):
     # They are no operators, and some of them write into what operators made: that is caught.
     session = same_bits(lambda: make("inductor"), steps=5, rules=RECOMPUTE)
     values = session.report().to_dict()

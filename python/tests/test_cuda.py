@@ -122,7 +122,7 @@ def test_a_compiled_model_gives_the_same_bits(backend):
     torch._dynamo.reset()
 
 
-def test_a_model_on_the_device_is_managed_there_without_being_told():
+def test_a_model_on_the_device_is_managed_there_by_default():
     model = small_llama()
     session = session_for(model)
     with session.step():

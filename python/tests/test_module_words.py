@@ -1,4 +1,4 @@
-"""The module words of rules, held against recordings of real models."""
+"""The module words of rules, compared with profiles of real models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hugging_face import EXPERTS, gpt2, model, step  # noqa: E402
 
 import spillway  # noqa: E402
 
-Places = dict[str, list[str]]  # By word: where in a layer that which it offloads was saved.
+Locations = dict[str, list[str]]  # By word: where in a layer that which it offloads was saved.
 
-ATTENTION: Places = {
+ATTENTION: Locations = {
     "attn_norm": ["input_layernorm"],
     "qkv_linear": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
     "core_attn": ["self_attn"],
@@ -28,19 +28,19 @@ ATTENTION: Places = {
 }
 NORMED_ATTENTION = {**ATTENTION, "qkv_linear": [*ATTENTION["qkv_linear"], "self_attn.q_norm", "self_attn.k_norm"]}
 FUSED_ATTENTION = {**ATTENTION, "qkv_linear": ["self_attn.qkv_proj"]}
-MLP: Places = {
+MLP: Locations = {
     "fc1": ["mlp.gate_proj", "mlp.up_proj"],
     "act": ["mlp.act_fn", "mlp"],
     "fc2": ["mlp.down_proj"],
 }
-FUSED_MLP: Places = {**MLP, "fc1": ["mlp.gate_up_proj"], "act": ["mlp.activation_fn", "mlp"]}
-MOE: Places = {
+FUSED_MLP: Locations = {**MLP, "fc1": ["mlp.gate_up_proj"], "act": ["mlp.activation_fn", "mlp"]}
+MOE: Locations = {
     "router": ["mlp.gate"],
     "expert_fc1": ["mlp.experts"],
     "moe_act": ["mlp.experts.act_fn", "mlp.experts"],
     "expert_fc2": ["mlp.experts"],
 }
-SHARED: Places = {
+SHARED: Locations = {
     "shared_experts": [
         *(f"mlp.shared_expert.{part}" for part in ["gate_proj", "up_proj", "act_fn", "down_proj"]),
         "mlp.shared_expert",
@@ -48,7 +48,7 @@ SHARED: Places = {
     ],
     "act": ["mlp"],  # The product with the shared expert's gate: docs/rules.md.
 }
-GPT2: Places = {
+GPT2: Locations = {
     "attn_norm": ["ln_1"],
     "qkv_linear": ["attn.c_attn"],
     "core_attn": ["attn"],
@@ -58,7 +58,7 @@ GPT2: Places = {
     "act": ["mlp.act"],
     "fc2": ["mlp.c_proj"],
 }
-NEOX: Places = {
+NEOX: Locations = {
     "attn_norm": ["input_layernorm"],
     "qkv_linear": ["attention.query_key_value"],
     "core_attn": ["attention"],
@@ -73,8 +73,8 @@ NEOX: Places = {
 @dataclasses.dataclass
 class Case:
     make: Callable[[], nn.Module]
-    places: Places
-    uncovered: set[str] = dataclasses.field(default_factory=set)  # "place operator" that no word means.
+    locations: Locations
+    uncovered: set[str] = dataclasses.field(default_factory=set)  # "location operator" that no word means.
 
 
 def of(family: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -128,7 +128,7 @@ def rules_for(words: list[str]) -> str:
 
 
 def decided(session: spillway.Session) -> Iterator[tuple[bool, dict[str, Any], list[tuple[str, str]]]]:
-    """Of each buffer saved in a layer: whether it is offloaded, the buffer, and its saves' places and operators."""
+    """Of each buffer saved in a layer: whether it is offloaded, the buffer, and its saves' locations and operators."""
     profile = json.loads(session.profile_json() or "")
     prefix = profile["layer_scope"] + "."
     buffers = {buffer["id"]: buffer for buffer in profile["chunks"][0]["buffers"]}
@@ -145,7 +145,7 @@ def decided(session: spillway.Session) -> Iterator[tuple[bool, dict[str, Any], l
             yield offloaded, buffer, saves
 
 
-@pytest.mark.parametrize("name, word", [(name, word) for name, case in CASES.items() for word in case.places])
+@pytest.mark.parametrize("name, word", [(name, word) for name, case in CASES.items() for word in case.locations])
 def test_a_word_offloads_what_its_module_saved_and_nothing_else(name, word):
     case = CASES[name]
     session = same_bits(case.make, step, steps=3, rules=rules_for([word]))
@@ -154,24 +154,24 @@ def test_a_word_offloads_what_its_module_saved_and_nothing_else(name, word):
     found = set()
     layers = set()
     for offloaded, buffer, saves in decided(session):
-        here = {place for place, _ in saves} & set(case.places[word])
+        here = {location for location, _ in saves} & set(case.locations[word])
         if offloaded:
             assert here, f"{word} offloads what {saves} saved"
             found |= here
             layers.add(buffer["layer"])
-    assert found == set(case.places[word])
+    assert found == set(case.locations[word])
     assert layers == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_words_together_offload_the_layers(name):
     case = CASES[name]
-    session = same_bits(case.make, step, steps=3, rules=rules_for(list(case.places)))
+    session = same_bits(case.make, step, steps=3, rules=rules_for(list(case.locations)))
     left = {
-        f"{place} {operator}"
+        f"{location} {operator}"
         for offloaded, buffer, saves in decided(session)
         if not offloaded and buffer["fixed"] == "none" and buffer["size"] >= 1024
-        for place, operator in saves
+        for location, operator in saves
     }
     assert left == case.uncovered
 

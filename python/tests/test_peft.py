@@ -77,7 +77,7 @@ def test_layers_and_module_words_are_found_inside_the_wrapper():
     assert offloaded and all(any(name in scope for name in ADAPTED) for scope in offloaded), offloaded
 
 
-def test_switching_the_adapter_off_records_anew_and_keeps_the_bits():
+def test_switching_the_adapter_off_records_again_and_keeps_the_bits():
     torch.manual_seed(0)
     model = lora()
     session = spillway.Session(model, rules=OFFLOAD, small="1 KiB", host="64 MiB")

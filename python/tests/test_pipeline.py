@@ -1,4 +1,4 @@
-"""Sessions that are told the order of passes, as one rank of a pipeline has it; its neighbours are made up."""
+"""Sessions with a schedule of passes, as one rank of a pipeline has it; its neighbours are made up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made_up(seed: int) -> torch.Tensor:
 
 def run_passes(model: nn.Module, passes: list[Pass], step: spillway.Step | None) -> list[torch.Tensor]:
     """Activations come from nowhere, and so do the gradients of what this rank makes."""
-    in_flight: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+    begun: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
     values = []
     for what, chunk, micro_batch in passes:
         key = (chunk, micro_batch)
@@ -34,11 +34,11 @@ def run_passes(model: nn.Module, passes: list[Pass], step: spillway.Step | None)
                 step.pass_(chunk, micro_batch)
             received = made_up(1000 * chunk + micro_batch).requires_grad_()
             torch.manual_seed(7 * chunk + micro_batch)
-            in_flight[key] = (received, model[chunk](received))
+            begun[key] = (received, model[chunk](received))
         else:
             if step is not None:
                 step.backward()
-            received, made = in_flight.pop(key)
+            received, made = begun.pop(key)
             made.backward(made_up(5000 + 1000 * chunk + micro_batch))
             values.append(received.grad.clone())
     return values
@@ -89,11 +89,11 @@ def test_gives_the_same_bits_on_an_interleaved_stage(stage, options):
 
 
 def test_counts_a_step_whose_passes_come_in_another_order():
-    told, done = schedule(0, 2, 4), schedule(0, 2, 4, kind="gpipe")
+    given, done = schedule(0, 2, 4), schedule(0, 2, 4, kind="gpipe")
     model = chunk_model()
     session = session_for(model)
     for _ in range(2):
-        with session.step(told) as step:
+        with session.step(given) as step:
             run_passes(model, done, step)
     assert fallbacks(session) == {"the passes did not run in the order of the schedule": 2}
 

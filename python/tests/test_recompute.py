@@ -76,7 +76,7 @@ def test_a_write_that_torch_does_not_see_is_caught(write):
 
 
 @pytest.mark.parametrize("verify_every, found", [(3, True), (0, False)])
-def test_a_write_that_comes_late_is_caught_by_a_later_proof(verify_every, found):
+def test_a_write_that_comes_late_is_caught_by_a_later_verification(verify_every, found):
     def program(weight: torch.Tensor, i: int) -> torch.Tensor:
         x = weight * 2
         if i >= 5:  # The sixth step, and so a multiple of three.
@@ -90,7 +90,7 @@ def test_a_write_that_comes_late_is_caught_by_a_later_proof(verify_every, found)
             run(program, 8, verify_every=verify_every)
 
 
-def test_a_proof_is_asked_for():
+def test_a_verification_is_asked_for():
     writes = []
 
     def program(weight: torch.Tensor, i: int) -> torch.Tensor:
@@ -179,7 +179,7 @@ def test_writes_to_data_are_followed():
         x = weight * 2
         x.data.add_(1)
         y = weight.sin() * 3
-        if i >= 3:  # After the proof.
+        if i >= 3:  # After the verification.
             y.data.mul_(2)
         return x.exp().sum() + (x * x).sum() + (y * y).sum()
 
@@ -415,7 +415,7 @@ def test_a_first_step_that_makes_more_than_the_others_is_no_obstacle(rules):
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_checkpoint_around_one_layer_is_left_alone(use_reentrant):
+def test_a_checkpoint_around_one_layer_is_not_managed(use_reentrant):
     class Checkpointed(Transformer):
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
             x = self.embedding(batch)
@@ -427,7 +427,7 @@ def test_a_checkpoint_around_one_layer_is_left_alone(use_reentrant):
     assert repeated(session) > 0 and not demoted(session) and not fallbacks(session)
 
 
-def test_less_is_held_where_replays_may_hold_nothing():
+def test_less_is_kept_where_replays_may_keep_nothing():
     def program(weight: torch.Tensor, i: int) -> torch.Tensor:
         x = weight * 2 + 1  # Nobody saves it; both replays below begin there.
         return x.exp().sum() + (x * 3).exp().sum()
@@ -453,7 +453,7 @@ def test_a_plan_that_recomputes_is_taken_to_another_session():
     assert second.report().to_dict()["recorded_steps"] == 0 and repeated(second) > 0 and not fallbacks(second)
 
 
-def test_the_report_tells_what_was_recomputed():
+def test_the_report_names_what_was_recomputed():
     session = same_bits(Transformer, rules=LAYERS, steps=3)
     values = session.report().to_dict()
     assert values["bytes_recomputed"] >= values["actions"]["recompute"]["bytes"] > 0

@@ -20,8 +20,8 @@ try:
     import triton.language as tl
 
     @triton.jit
-    def set_one(pointer, place, value):
-        tl.store(pointer + place, value)
+    def set_one(pointer, index, value):
+        tl.store(pointer + index, value)
 except ImportError:
     triton = None
 
@@ -119,7 +119,7 @@ def test_a_triton_kernel_that_writes_in_place_is_caught():
 def test_writes_to_data_are_followed():
     def program(weight: torch.Tensor, i: int) -> torch.Tensor:
         x = weight * 2
-        if i >= 3:  # After the proof.
+        if i >= 3:  # After the verification.
             x.data.add_(1)
         return x.exp().sum() + (x * x).sum()
 

@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="skipped: transformers is not install
 import hugging_face  # noqa: E402
 
 RULES = Path(__file__).parents[2] / "examples/rules"
-STEPS = 5  # Recorded, proved, and three times carried out.
+STEPS = 5  # Recorded, verified, and executed three times.
 
 LAYERS = 8  # Enough that "the first three" and "half of them" are not all.
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -123,7 +123,7 @@ def test_micro_batches_and_autocast_are_no_obstacle(file, forward, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradient_checkpointing_of_the_model_is_left_alone(name):
+def test_gradient_checkpointing_of_the_model_is_not_managed(name):
     def make() -> nn.Module:
         model = MODELS[name](layers=3)
         model.gradient_checkpointing_enable()

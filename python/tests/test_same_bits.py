@@ -21,7 +21,7 @@ def test_of_a_transformer_with_dropout():
     assert not fallbacks(session)
 
 
-def test_of_a_plain_mlp():
+def test_of_an_mlp():
     def forward(model: nn.Module, i: int) -> torch.Tensor:
         x = torch.randn(64, 32, generator=torch.Generator().manual_seed(i))
         loss = model(x).square().mean()

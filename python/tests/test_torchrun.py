@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -11,51 +10,51 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from trainer import ENVIRONMENT, SMALL, alone, digest_in, layout, ranks, run, torchrun
+from trainer import ENVIRONMENT, SMALL, alone, digest_in, figures, has_equal_bits, layout, ranks, run, torchrun
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
 
-# "the ranks 0 1 2 3 with their stages", of the table at the end.
-ROW = r"^ +(\d) +(\d) +(\d) +\d  embedding|^ +(\d) +(\d) +(\d) +\d  layers"
-
-
-def test_four_stages_give_the_digest_of_one_process(capfd):
+def test_four_stages_give_the_digest_of_one_process(capfd, tmp_path):
     wanted = digest_in(alone(capfd, "train", *SMALL, "--baseline", "--digest"))
-    text = ranks(4, *SMALL, *layout(pipeline=4), "--digest", "--budget", "4MiB")
+    text = ranks(4, *SMALL, *layout(pipeline=4), "--digest", "--budget", "4MiB", "--out", str(tmp_path))
     assert digest_in(text) == wanted
-    assert [row[0] or row[3] for row in re.findall(ROW, text, re.MULTILINE)] == ["0", "1", "2", "3"]
+    for found in figures(tmp_path, ranks=4):
+        assert [(each["rank"], each["stage"]) for each in found["ranks"]] == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
-def test_two_stages_of_two_chunks_twice_have_the_same_bits_as_without():
-    text = ranks(4, *SMALL, *layout(pipeline=2, virtual=2, data=2), "--compare", "--digest", "--set", "train.precision=bf16")
-    assert "bits equal: yes (4 losses and 248 gradients of 4 steps compared)" in text
-    assert [(row[1] or row[4], row[2] or row[5]) for row in re.findall(ROW, text, re.MULTILINE)] == [
-        ("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")]  # fmt: skip
-    digest_in(text)
+def test_two_stages_of_two_chunks_twice_have_the_same_bits_as_without(tmp_path):
+    words = ["--compare", "--digest", "--set", "train.precision=bf16", "--out", str(tmp_path)]
+    digest_in(ranks(4, *SMALL, *layout(pipeline=2, virtual=2, data=2), *words))
+    for found in figures(tmp_path, ranks=4):
+        assert has_equal_bits(found, steps=4)
+        assert [(each["data"], each["stage"]) for each in found["ranks"]] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="skipped: no CUDA device")
-def test_four_ranks_on_a_gpu_have_the_same_bits_as_without():
-    found = run(torchrun(4, *SMALL, *layout(pipeline=4), "--device", "cuda", "--compare"), gpu=True)
+def test_four_ranks_on_a_gpu_have_the_same_bits_as_without(tmp_path):
+    words = ["--device", "cuda", "--compare", "--out", str(tmp_path)]
+    found = run(torchrun(4, *SMALL, *layout(pipeline=4), *words), gpu=True)
     assert found.returncode == 0, found.stderr + found.stdout
-    assert "fp32 on cuda" in found.stdout
-    assert "bits equal: yes" in found.stdout
+    for rank in figures(tmp_path, ranks=4):
+        assert rank["report"]["device"].startswith("cuda")
+        assert has_equal_bits(rank, steps=4)
 
 
 def test_a_wrong_config_is_said_once_and_ends_all():
     found = run(torchrun(2, *SMALL, "--set", "parallel.pipelin=2"))
     assert found.returncode != 0
-    said = re.findall(r"^spillway: rank \d of 2 ends the job: \[config\] .*did you mean \"parallel\.pipeline\"", found.stderr, re.MULTILINE)
-    assert len(said) == 1, found.stderr
+    said = [line for line in found.stderr.splitlines() if " of 2 ends the job: [config] " in line]
+    assert len(said) == 1 and 'did you mean "parallel.pipeline"' in said[0], found.stderr
 
 
 def test_a_rank_that_fails_ends_all_and_says_why(tmp_path):
     (tmp_path / "rank-1").write_text("a file where the second rank wants its folder")
     found = run(torchrun(2, *SMALL, *layout(pipeline=2), "--out", str(tmp_path), "--digest"))
     assert found.returncode != 0
-    assert re.search(r"^spillway: rank 1 of 2 ends the job: .*rank-1", found.stderr, re.MULTILINE), found.stderr
-    assert found.stderr.count("ends the job") == 1, found.stderr
+    said = [line for line in found.stderr.splitlines() if "ends the job" in line]
+    assert len(said) == 1, found.stderr
+    assert said[0].startswith("spillway: rank 1 of 2 ends the job: ") and "rank-1" in said[0]
     assert "digest:" not in found.stdout
 
 

@@ -27,7 +27,7 @@ def test_a_model_gives_the_same_bits(make, layers):
     assert any(scope.startswith(f"{layers}.2.mlp.") for scope in found)
 
 
-def test_gradient_checkpointing_of_the_model_is_left_alone():
+def test_gradient_checkpointing_of_the_model_is_not_managed():
     def make() -> nn.Module:
         model = llama()
         model.gradient_checkpointing_enable()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from spillway.__main__ import main
 
@@ -47,6 +49,18 @@ def ranks(count: int, *words: str) -> str:
 
 def layout(**sizes: int) -> list[str]:
     return [word for name, size in sizes.items() for word in ("--set", f"parallel.{name}={size}")]
+
+
+def figures(folder: Path, ranks: int = 1) -> list[dict[str, Any]]:
+    """What each rank wrote into its train.json."""
+    parts = [folder] if ranks == 1 else [folder / f"rank-{rank}" for rank in range(ranks)]
+    return [json.loads((part / "train.json").read_text()) for part in parts]
+
+
+def has_equal_bits(found: dict[str, Any], steps: int) -> bool:
+    """Of train.json: whether losses and gradients of all steps were compared, and all are equal."""
+    compared = found["losses_compared"] == steps and found["gradients_compared"] > 0
+    return compared and found["gradients_compared"] % steps == 0 and found["bits_equal"] is True and found["different"] == 0
 
 
 def digest_in(text: str) -> str:

@@ -17,7 +17,7 @@ CHECKS = [
     "link_out",
     "link_back",
     "link_both",
-    "backing",
+    "pinning",
 ]
 
 
@@ -92,7 +92,7 @@ class Doctor(unittest.TestCase):
         result = run("spillway", "doctor", "--quick", "--size", "2 MiB", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
-        self.assertEqual(report["schema"], "spillway.doctor/1")
+        self.assertEqual(report["schema"], "spillway.doctor/2")
         self.assertEqual(report["device"], "host")
         self.assertEqual(list(report["checks"]), CHECKS)
         for check in report["checks"].values():
@@ -101,12 +101,12 @@ class Doctor(unittest.TestCase):
             self.assertTrue(check["found"])
         for name in ("link_out", "link_back", "link_both"):
             values = report["checks"][name]["values"]
-            for side in ("engine_gb_per_s", "plain_gb_per_s"):
+            for side in ("engine_gb_per_s", "direct_gb_per_s"):
                 self.assertGreater(values[side]["min"], 0)
                 self.assertLessEqual(values[side]["min"], values[side]["median"])
                 self.assertLessEqual(values[side]["median"], values[side]["max"])
         self.assertGreater(report["checks"]["host_memory"]["values"]["available_bytes"], 0)
-        self.assertGreater(report["checks"]["backing"]["values"]["seconds_per_gib"], 0)
+        self.assertGreater(report["checks"]["pinning"]["values"]["seconds_per_gib"], 0)
         self.assertTrue(report["works"])
         torch = report["checks"]["torch"]["values"]
         if torch["built_in"]:
@@ -118,7 +118,7 @@ class Doctor(unittest.TestCase):
         result = run("spillway", "doctor", "--quick", "--size", "2 MiB")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("device host", result.stdout)
-        for text in ("link, to host", "backing", "What works here", "What to change", "To use a GPU"):
+        for text in ("link, to host", "pinning", "What works here", "What to change", "To use a GPU"):
             self.assertIn(text, result.stdout)
         self.assertIn("not of a link to a GPU", " ".join(result.stdout.split()))
 

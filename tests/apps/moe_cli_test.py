@@ -70,9 +70,9 @@ class Experts(RanksTest):
             self.assertGreaterEqual(line["balance_loss"], 0.99)
             self.assertGreater(line["z_loss"], 0)
         # Those of all tokens, also where each tensor rank routes a part of them.
-        cut = self.folder / "cut"
-        self.ok(4, *EXPERTS, *settings("parallel", expert=2, tensor=2, sequence_parallel="true"), "--out", cut)
-        for line, other in zip(lines, (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines(), strict=True):
+        split = self.folder / "split"
+        self.ok(4, *EXPERTS, *settings("parallel", expert=2, tensor=2, sequence_parallel="true"), "--out", split)
+        for line, other in zip(lines, (split / "metrics.jsonl").read_text(encoding="utf-8").splitlines(), strict=True):
             for name in ("balance_loss", "z_loss"):
                 self.assertAlmostEqual(json.loads(other)[name], line[name], places=4)
 

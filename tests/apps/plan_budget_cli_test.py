@@ -2,12 +2,11 @@
 """`spillway plan` for a budget, for a slowdown and as a curve, as a user runs it."""
 
 import json
-import re
 import unittest
 from xml.etree import ElementTree
 
 from plan_files import MIB, OnFiles, profile, timed
-from program import run, run_on_a_terminal
+from program import cells, run, run_on_a_terminal
 
 INFEASIBLE = 3
 BASE = 36 * MIB  # Buffers of 1 to 8 MiB, all kept.
@@ -36,14 +35,11 @@ class ForABudget(Planned):
         self.assertLessEqual(plan["predicted_peak"], 20 * MIB)
         self.assertEqual(plan["base_step_ns"], 8 * 3_000_000)
         self.assertLessEqual(plan["bound_step_ns"], plan["predicted_step_ns"])
-        self.assertRegex(text, r"budget +20\.0 MiB\n")
-        self.assertRegex(text, r"predicted peak +\d+\.\d MiB\n")
-        self.assertRegex(text, r"predicted step +\d+\.\d ms, 1\.\d{3} x\n")
-        self.assertRegex(text, r"bound +\d+\.\d ms, 1\.\d{3} x; the plan is at most \d+\.\d % above any plan of this kind\n")
-        self.assertRegex(text, r"everything kept needs 36\.0 MiB; planned in \d+\.\d\d s, \d+ rounds?")
+        self.assertGreater(plan["bound_step_ns"], 0)
+        for words in ("budget", "predicted peak", "predicted step", "bound", "everything kept needs 36.0 MiB"):
+            self.assertIn(words, text)
         self.assertIn("planning: ", said)
-        explained = self.ok("explain", str(self.out))
-        self.assertRegex(explained, r"budget +20\.0 MiB\n")
+        self.assertIn(["budget", "20.0 MiB"], cells(self.ok("explain", str(self.out))))
 
     def test_takes_a_share_of_what_everything_kept_needs(self):
         self.assertEqual(self.plan("--budget", "50%")[2]["budget"], BASE // 2)
@@ -54,7 +50,7 @@ class ForABudget(Planned):
         self.assertEqual(plan["predicted_step_ns"], plan["base_step_ns"])
         self.assertEqual(plan["predicted_peak"], BASE)
 
-    def test_leaves_alone_what_rules_pin(self):
+    def test_keeps_what_rules_pin(self):
         rules = self.write("pins.toml", '[[rule]]\nscope = "*.attention"\naction = "keep"\n')
         plan = self.plan("--budget", "30 MiB", "--rules", rules)[2]
         for each in plan["chunks"][0]["decisions"]:
@@ -81,7 +77,7 @@ class ForABudget(Planned):
         result = run("spillway", "plan", "--profile", self.profile, "--budget", "1 MiB", "--out", str(self.out))
         self.assertEqual(result.returncode, INFEASIBLE, result.stderr)
         self.assertEqual(result.stdout, "")
-        self.assertRegex(result.stderr, r"error: \[plan\] .*1\.0 MiB")
+        self.assertIn("\nerror: [plan] no plan fits 1.0 MiB: the smallest peak is ", result.stderr)
         self.assertFalse(self.out.exists())
 
     def test_draws_what_it_does_over_itself_on_a_terminal(self):
@@ -101,8 +97,7 @@ class Curve(Planned):
                      "--out", str(out), "--svg", str(svg))  # fmt: skip
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("base: everything kept, 24.0 ms a step, peak 36.0 MiB\n", result.stdout)
-        self.assertRegex(result.stdout, r"1\.0 MiB +3 % +no plan\n")
-        self.assertRegex(result.stdout, r"36\.0 MiB +100 % +36\.0 MiB +1\.000 x +1\.000 x +100 % +0 % +0 %\n")
+        self.assertIn(["1.0 MiB", "3 %", "no plan"], cells(result.stdout))
         curve = json.loads(out.read_text(encoding="utf-8"))
         self.assertEqual(curve["schema"], "spillway.curve/1")
         self.assertEqual(curve["base_peak"], BASE)
@@ -113,7 +108,9 @@ class Curve(Planned):
             self.assertLessEqual(each["bound_ns"], each["step_ns"])
             self.assertEqual(each["kept"] + each["offloaded"] + each["recomputed"], BASE)
         picture = ElementTree.fromstring(svg.read_text(encoding="utf-8"))
-        self.assertEqual(len(picture.findall("{*}circle")), 3)
+        self.assertEqual(len(picture.findall("{*}circle")), sum(each["feasible"] for each in curve["points"]))
+        everything = curve["points"][-1]
+        self.assertEqual((everything["kept"], everything["peak"], everything["step_ns"]), (BASE, BASE, everything["bound_ns"]))
 
     def test_chooses_budgets_by_itself_and_gets_slower_with_less(self):
         out = self.folder / "curve.json"
@@ -127,9 +124,11 @@ class Curve(Planned):
         self.assertEqual(times, sorted(times, reverse=True))
 
     def test_fails_if_no_budget_has_a_plan(self):
-        result = run("spillway", "plan", "--profile", self.profile, "--curve", "--budgets", "1kB,2kB")
+        out = self.folder / "curve.json"
+        result = run("spillway", "plan", "--profile", self.profile, "--curve", "--budgets", "1kB,2kB", "--out", str(out))
         self.assertEqual(result.returncode, INFEASIBLE, result.stderr)
-        self.assertEqual(len(re.findall("no plan", result.stdout)), 2)
+        points = json.loads(out.read_text(encoding="utf-8"))["points"]
+        self.assertEqual([(each["budget"], each["feasible"]) for each in points], [(1000, False), (2000, False)])
 
 
 class WrongLines(OnFiles):

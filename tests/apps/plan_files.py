@@ -96,8 +96,8 @@ def timed(made, forward_ns=1_000_000, backward_ns=2_000_000):
     for number in range(count):
         moments += [("call begins", number, 0), ("call ends", number, forward_ns), ("save", number, 0)]
     moments.append(("backward begins", -1, 0))
-    for place, number in enumerate(reversed(range(count))):
-        moments += [("unpack", place, 0), ("drop", number, backward_ns)]
+    for position, number in enumerate(reversed(range(count))):
+        moments += [("unpack", position, 0), ("drop", number, backward_ns)]
     moments.append(("end", -1, 0))
     chunk["timeline"] = {
         "kinds": kinds,
@@ -107,8 +107,8 @@ def timed(made, forward_ns=1_000_000, backward_ns=2_000_000):
         "untracked_bytes": [0] * len(moments),
     }
     for number, each in enumerate(chunk["buffers"]):
-        place = count - 1 - number
-        each.update(first_unpack=place, last_unpack=place)
+        position = count - 1 - number
+        each.update(first_unpack=position, last_unpack=position)
         each["last_forward_use"] = 3 * number + 4 if number + 1 < count else 3 * count
         chunk["operators"][number]["device_ns"] = forward_ns
     return made

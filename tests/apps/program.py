@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -28,6 +29,11 @@ def run(*words, gpu=False, address_space=None, timeout=240):
         check=False,
         preexec_fn=limit,
     )
+
+
+def cells(text):
+    """The cells of each line of printed tables, whatever their widths."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
 def run_on_a_terminal(*words):

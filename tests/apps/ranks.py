@@ -1,9 +1,11 @@
 """Runs `spillway train` as several ranks under mpirun, as a user would."""
 
+import json
 import os
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -28,6 +30,27 @@ def parallel(**sizes):
     return [word for name, size in sizes.items() for word in ("--set", f"parallel.{name}={size}")]
 
 
+def wait_until(condition, seconds=60):
+    """What `condition` gave at last: something true, unless that many seconds are over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+
+def json_of(file):
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def steps_of(folder):
+    """What metrics.jsonl says of each step that has ended."""
+    file = folder / "metrics.jsonl"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
 class RanksTest(unittest.TestCase):
     """A test with a folder of its own."""
 
@@ -43,6 +66,23 @@ class RanksTest(unittest.TestCase):
         result = self.train(ranks, *words)
         self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
         return result.stdout
+
+    def figures(self, ranks, *words):
+        """What each rank wrote into its train.json."""
+        out = self.folder / "figures"
+        self.ok(ranks, *words, "--out", out)
+        return [json_of(out / part / "train.json") for part in ([f"rank-{rank}" for rank in range(ranks)] if ranks > 1 else [""])]
+
+    def equal_bits(self, steps, ranks, *words):
+        """Compares with the baseline; all losses and gradients must be equal. Returns what each rank wrote."""
+        found = self.figures(ranks, *words, "--compare")
+        for each in found:
+            self.assertIs(each["bits_equal"], True)
+            self.assertEqual(each["different"], 0)
+            self.assertEqual(each["losses_compared"], steps)
+            self.assertGreater(each["gradients_compared"], 0)
+            self.assertEqual(each["gradients_compared"] % steps, 0)
+        return found
 
     def digest(self, ranks, *words):
         found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`spillway train` with ranks that hold a part each of what they have alike: bits, memory, and what is refused."""
+"""`spillway train` with buffers sharded over ranks: bits, memory, and what is refused."""
 
 import json
 import unittest
@@ -56,11 +56,12 @@ class ShardedRanks(RanksTest):
         self.assertEqual(self.digest(4, *words, *self.rules(SHARED), "--out", out), wanted)
         for report in self.reports(out, 4):
             self.assertGreater(report["shard"]["buffers"], 0)
+            self.assertGreater(report["shard"]["gathers"], 0)
             # A rank's own heads and columns are its own.
             self.assertIn("it is not equal on all ranks of the shard group", "\n".join(report["shard"]["mismatched"]))
         text = (out / "rank-0" / "report.txt").read_text(encoding="utf-8")
         self.assertIn("offload, sharded", text)
-        self.assertRegex(text, r"gathered +\d+ buffers, \d+ of them late")
+        self.assertIn("gathered", text)
 
     def test_plan_together_within_a_budget(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
@@ -75,7 +76,7 @@ class ShardedRanks(RanksTest):
     def test_refuse_parts_of_sequences(self):
         result = self.train(2, *WORDS, *parallel(tensor=2, sequence_parallel="true", recompute_interval=1, recompute_partition="true"))
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("what enters a layer is not equal on the ranks", result.stderr)
+        self.assertIn("the input of a layer is not equal on the ranks", result.stderr)
 
 
 if __name__ == "__main__":

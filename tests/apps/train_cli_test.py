@@ -3,7 +3,6 @@
 
 import json
 import os
-import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -46,6 +45,14 @@ class InAFolder(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result
 
+    def assert_equal_bits(self, found, steps):
+        """Of train.json: all losses and gradients of all steps were compared."""
+        self.assertIs(found["bits_equal"], True)
+        self.assertEqual(found["different"], 0)
+        self.assertEqual(found["losses_compared"], steps)
+        self.assertGreater(found["gradients_compared"], 0)
+        self.assertEqual(found["gradients_compared"] % steps, 0)
+
     def refused(self, code, *words):
         result = run("spillway", *map(str, words))
         self.assertEqual(result.returncode, code, result.stderr)
@@ -60,17 +67,16 @@ class Train(InAFolder):
         # Enough for windows that are fitted once more after the first timed step.
         result = self.ok("train", *TINY, "--steps", "6", "--compare", "--rules", self.rules, "--dropout", "0.1",
                          "--out", out)  # fmt: skip
-        self.assertIn("bits equal: yes (6 losses and 144 gradients of 6 steps compared)", result.stdout)
-        self.assertIn("3 layers of width 64", result.stdout)
-        self.assertRegex(result.stdout, r"peak of a step +\d+\.\d [KM]iB +\d+\.\d [KM]iB\n")
-        self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x\n")
-        self.assertRegex(result.stdout, r"fallbacks +none\n")
+        for text in ("bits equal: yes (", "3 layers of width 64", "peak of a step", "step time ratio", "fallbacks"):
+            self.assertIn(text, result.stdout)
         names = sorted(each.name for each in out.iterdir())
         self.assertEqual(names, ["metrics.jsonl", "plan.json", "profile.json", "report.json", "report.txt", "train.json"])
         found = json.loads((out / "train.json").read_text(encoding="utf-8"))
         self.assertEqual(found["schema"], "spillway.train/1")
-        self.assertTrue(found["bits_equal"])
+        self.assert_equal_bits(found, steps=6)
         self.assertEqual(found["without"]["losses"], found["with"]["losses"])
+        self.assertEqual(found["report"]["fallbacks"], {})
+        self.assertGreater(found["step_time_ratio"], 0)
         self.assertEqual(len(found["with"]["losses"]), 6)
         self.assertGreater(found["report"]["bytes_out"], 0)
         self.assertLess(found["report"]["saved_peak_with"], found["report"]["saved_peak_without"])
@@ -89,11 +95,11 @@ class Train(InAFolder):
         self.ok("explain", out / "plan.json", "--profile", out / "profile.json")
         again = self.folder / "plan.json"
         self.ok("plan", "--profile", out / "profile.json", "--rules", self.rules, "--out", again)
-        by_plan = self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again, "--out", out)
-        self.assertIn("bits equal: yes", by_plan.stdout)
-        self.assertRegex(by_plan.stdout, r"steps that recorded +0\n")
-        # Without a record there is nothing to simulate.
+        self.ok("train", *TINY, "--steps", "2", "--compare", "--dropout", "0.1", "--plan", again, "--out", out)
+        # Without a profile there is nothing to simulate.
         found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        self.assert_equal_bits(found, steps=2)
+        self.assertEqual(found["report"]["recorded_steps"], 0)
         self.assertNotIn("simulated", found)
         self.assertNotIn("R", found)
         self.assertEqual(found["ranks"][0]["R"], found["report"]["reduction_ratio"])
@@ -105,33 +111,33 @@ class Train(InAFolder):
             out = self.folder / "run"
             result = self.ok("train", *tiny(tokens=512), "--steps", "4", "--compare", "--rules", rules, "--dropout", "0.1",
                              "--out", out, *verify)  # fmt: skip
-            self.assertIn("bits equal: yes (4 losses and 96 gradients of 4 steps compared)", result.stdout)
-            self.assertRegex(result.stdout, r"recomputed in a step +\S+ \S+ by \d+ operators\n")
-            self.assertRegex(result.stdout, r"fallbacks +none\n")
+            self.assertIn("recomputed in a step", result.stdout)
+            self.assert_equal_bits(json.loads((out / "train.json").read_text(encoding="utf-8")), steps=4)
             reports.append(json.loads((out / "report.json").read_text(encoding="utf-8")))
         for report in reports:
             self.assertGreater(report["repeated_calls"], 10)
+            self.assertGreater(report["bytes_recomputed"], 0)
+            self.assertEqual(report["fallbacks"], {})
             self.assertEqual(report["demoted"], [])
             self.assertGreater(report["actions"]["recompute"]["buffers"], 10)
-        # To be compared, what is recomputed must be saved as well: it leaves the device meanwhile. The report is of the last step.
+        # To be compared, what is recomputed must be saved as well: it is offloaded meanwhile. The report is of the last step.
         self.assertEqual([report["bytes_out"] > 0 for report in reports], [False, True, False])
 
     def test_stays_within_a_budget_and_shows_what_was_predicted(self):
         out = self.folder / "run"
         result = self.ok("train", *tiny(tokens=512), "--steps", "6", "--compare", "--budget", "60%", "--out", out)
-        self.assertIn("bits equal: yes (6 losses and 144 gradients of 6 steps compared)", result.stdout)
-        self.assertRegex(result.stdout, r" +without +with +predicted\n")
-        self.assertRegex(result.stdout, r"peak of a step( +\d+\.\d [KM]iB){3}\n")
-        self.assertRegex(result.stdout, r"step time ratio +\d+\.\d+ x +\d+\.\d+ x\n")
-        self.assertRegex(result.stdout, r"bound of any plan +\d+\.\d+ x\n")
-        self.assertRegex(result.stdout, r"within the budget: yes \(")
+        for text in ("without", "with", "predicted", "bound of any plan", "within the budget: yes ("):
+            self.assertIn(text, result.stdout)
         found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        self.assert_equal_bits(found, steps=6)
+        self.assertGreater(found["with"]["step_peak"], 0)
+        self.assertLessEqual(found["predicted"]["step_peak"], found["predicted"]["budget"])
         self.assertLessEqual(found["with"]["step_peak"], found["predicted"]["budget"])
         self.assertLess(found["with"]["step_peak"], found["without"]["step_peak"])
         self.assertLessEqual(found["predicted"]["bound_ms"], found["predicted"]["step_ms"])
         self.assertEqual(found["report"]["fallbacks"], {})
-        explained = self.ok("explain", out / "plan.json", "--profile", out / "profile.json").stdout
-        self.assertRegex(explained, r"budget +\d+\.\d [KM]iB\n")
+        self.assertEqual(json.loads((out / "plan.json").read_text(encoding="utf-8"))["budget"], found["predicted"]["budget"])
+        self.assertIn("budget", self.ok("explain", out / "plan.json", "--profile", out / "profile.json").stdout)
 
     def test_writes_the_last_step_as_predicted_and_as_measured(self):
         file = self.folder / "trace.json"
@@ -156,7 +162,7 @@ class Train(InAFolder):
     def test_says_the_smallest_budget_if_none_fits(self):
         result = run("spillway", "train", *TINY, "--steps", "6", "--budget", "1kB")
         self.assertEqual(result.returncode, 3, result.stderr)
-        self.assertRegex(result.stderr, r"error: \[plan\] ")
+        self.assertIn("error: [plan] no plan fits", result.stderr)
 
     def test_learns(self):
         out = self.folder / "run"
@@ -178,24 +184,28 @@ class Train(InAFolder):
         self.ok("profile", *TINY, "--out", profile)
         self.ok("plan", "--profile", profile, "--rules", self.rules, "--out", plan)
         out = self.folder / "run"
-        result = self.ok("train", *tiny(layers=2), "--steps", "4", "--compare", "--plan", plan, "--out", out)
-        self.assertIn("bits equal: yes", result.stdout)
-        self.assertRegex(result.stdout, r"fallbacks +5\n")  # One for each pass, one for the plan.
+        self.ok("train", *tiny(layers=2), "--steps", "4", "--compare", "--plan", plan, "--out", out)
+        self.assert_equal_bits(json.loads((out / "train.json").read_text(encoding="utf-8")), steps=4)
         fallbacks = json.loads((out / "report.json").read_text(encoding="utf-8"))["fallbacks"]
-        self.assertIn("the plan given was made for another structure than the one recorded", fallbacks)
+        self.assertEqual(fallbacks["the plan given was made for another structure than the one recorded"], 1)
+        self.assertEqual(sum(fallbacks.values()), 5)  # One for each pass, one for the plan.
 
-    def test_prints_plain_lines_where_there_is_no_terminal(self):
+    def test_prints_ordinary_lines_where_there_is_no_terminal(self):
         result = self.ok("train", *TINY, "--steps", "3")
-        lines = result.stderr.splitlines()
-        self.assertEqual(len(lines), 3, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("with Spillway")]
+        self.assertEqual([f"step {number}/3" in line for number, line in enumerate(lines, start=1)], [True] * 3, result.stderr)
         for line in lines:
-            self.assertRegex(line, r"^with Spillway +: step \d/3, loss \d+\.\d+, \d+ tokens/s, device \d+\.\d [KM]iB, host \d+\.\d [KM]iB$")
+            for word in ("loss ", "tokens/s", "device ", "host "):
+                self.assertIn(word, line)
         self.assertNotIn("\r", result.stderr)
 
     def test_draws_a_bar_on_a_terminal(self):
         code, text = run_on_a_terminal("spillway", "train", *TINY, "--steps", "2")
         self.assertEqual(code, 0, text)
-        self.assertRegex(text, r"\rwith Spillway +\[#{15}\.{15}\] 1/2  loss .*\rwith Spillway +\[#{30}\] 2/2  loss ")
+        drawn = [each for each in text.split("\r") if each.startswith("with Spillway")]
+        for step, each in zip(("1/2", "2/2"), drawn[:1] + drawn[-1:], strict=True):
+            self.assertIn(step, each)
+        self.assertEqual(2 * drawn[0].count("#"), drawn[-1].count("#"), text)
 
     def test_refuses_what_cannot_be_before_it_trains(self):
         self.assertIn("kv_heads divide heads: 4 / 3 leaves 1", self.refused(1, "train", *tiny(kv_heads=3)))
@@ -213,10 +223,10 @@ class Profile(InAFolder):
     def test_writes_what_one_step_showed(self):
         out = self.folder / "p.json"
         result = self.ok("profile", *TINY, "--out", out)
-        self.assertRegex(result.stdout, re.escape(f"{out} is written: ") + r"\d+ buffers in \d+ saved tensors")
+        self.assertIn(f"{out} is written: ", result.stdout)
         self.assertIn(f"spillway plan --profile {out}", result.stdout)
         profile = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(profile["schema"], "spillway.profile/3")
+        self.assertEqual(profile["schema"], "spillway.profile/4")
         self.assertEqual((profile["layers"], profile["layer_scope"]), (3, "layers"))
         scopes = {each["position"]["scope"] for each in profile["chunks"][0]["buffers"]}
         self.assertIn("layers.2.attention.core", scopes)

@@ -159,6 +159,40 @@ class CompareTracesTest(unittest.TestCase):
         for title in ("compute stream", "copies", "operators", "kernels", "largest gaps"):
             self.assertIn("\n" + title, "\n" + printed.getvalue())
 
+    def sums(self, without: MadeUpTrace, with_: MadeUpTrace) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        without.save(self.folder / "without.json")
+        with_.save(self.folder / "with.json")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            code = compare_traces.main([str(self.folder / f"{side}.json") for side in ("without", "with")] + ["--json"])
+        return code, printed.getvalue()
+
+    def test_json_has_sums_of_both_parts_and_traces(self) -> None:
+        code, text = self.sums(self.without, self.with_)
+        self.assertEqual(code, 0, text)
+        found = json.loads(text)
+        self.assertEqual((found["schema"], found["device_work"]), ("spillway.traces/1", True))
+        self.assertEqual(found["without"]["forward"], {
+            "host_ms": 0.85, "operators": 2, "kernels": 2, "kernel_ms": 0.15, "copies": 0, "copied_bytes": 0})  # fmt: skip
+        self.assertEqual({side: found[side]["backward"]["operators"] for side in ("without", "with")}, {"without": 1, "with": 2})
+        copies = [found["with"][part][key] for key in ("copies", "copied_bytes") for part in ("forward", "backward")]
+        self.assertEqual(sorted(copies), [0, 0, 1, 1 << 29])
+
+    def test_json_says_that_there_was_no_work_on_a_gpu(self) -> None:
+        empty = MadeUpTrace()
+        empty.event("cpu_op", "aten::mm", 200, 50)
+        code, text = self.sums(empty, empty)
+        self.assertEqual(code, 0, text)
+        found = json.loads(text)
+        self.assertIs(found["device_work"], False)
+        self.assertEqual([found["with"][part]["operators"] for part in ("forward", "backward")], [1, 0])
+        # Of one with a GPU and one without there is nothing to compare.
+        for pair, name in (((self.without, empty), "with.json"), ((empty, self.with_), "without.json")):
+            code, text = self.sums(*pair)
+            self.assertEqual(code, 1)
+            self.assertIn(f"/{name}: no kernels in forward and backward", text)
+
     def test_a_trace_that_cannot_be_compared_is_refused_with_its_reason(self) -> None:
         empty = MadeUpTrace()
         unmarked = MadeUpTrace()

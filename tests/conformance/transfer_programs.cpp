@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "spillway/core/error.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway::testing {
 namespace {
@@ -43,7 +44,8 @@ struct Check {
 
 std::uint64_t scaled_programs(std::uint64_t count) {
   const char* const factor = std::getenv("SPILLWAY_TEST_PROGRAMS");
-  return factor == nullptr ? count : count * std::strtoull(factor, nullptr, 10);
+  const auto cases = static_cast<std::uint64_t>(cases_of(static_cast<int>(count)));
+  return factor == nullptr ? cases : count * std::strtoull(factor, nullptr, 10);
 }
 
 struct ProgramWorld::Worker {

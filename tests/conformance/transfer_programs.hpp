@@ -52,7 +52,8 @@ class ProgramWorld {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-/// SPILLWAY_TEST_PROGRAMS times as many programs as `count`; 1 without that variable.
+/// As many as cases_of(count); with the environment variable SPILLWAY_TEST_PROGRAMS so many times
+/// `count`.
 [[nodiscard]] std::uint64_t scaled_programs(std::uint64_t count);
 
 }  // namespace spillway::testing

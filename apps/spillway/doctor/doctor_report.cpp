@@ -59,7 +59,7 @@ std::string bullets(const std::string& title, const std::vector<std::string>& li
 
 Json to_json(const DoctorReport& report) {
   Json json = {
-      {"schema", "spillway.doctor/1"}, {"version", report.version}, {"device", report.device}};
+      {"schema", "spillway.doctor/2"}, {"version", report.version}, {"device", report.device}};
   for (const Check& check : report.checks) {
     json["checks"][check.id] = {{"label", check.label},   {"state", word_of(check.state)},
                                 {"found", check.found},   {"works", check.works},

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 enum class CheckState { kOk, kNote, kProblem };
 
 struct Check {
-  std::string id;     ///< Its name in JSON; never changes.
+  std::string id;     ///< Its name in JSON; changes only with the schema.
   std::string label;  ///< Its name for people.
   CheckState state = CheckState::kOk;
   std::string found;
@@ -48,7 +48,7 @@ template <typename F>
   return check;
 }
 
-/// Schema "spillway.doctor/1": version, device, checks (id -> label, state, found, works, change,
+/// Schema "spillway.doctor/2": version, device, checks (id -> label, state, found, works, change,
 /// values), and all sentences once more as the lists `works` and `change`.
 [[nodiscard]] Json to_json(const DoctorReport& report);
 

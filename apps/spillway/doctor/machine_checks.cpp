@@ -44,7 +44,7 @@ void check_gpu(const Device& device, const GpuSystem& gpus, Check& check) {
   }
   check.state = CheckState::kNote;
   check.works =
-      "Everything runs on the host device: worker threads and memcpy take the GPU's place, with "
+      "Everything runs on the host device: worker threads and memcpy stand in for the GPU, with "
       "the "
       "same engine and the same bytes; it says nothing about a GPU's speed.";
   if (!gpus.gpus.empty() && gpus.problem.empty()) {
@@ -98,17 +98,16 @@ void check_lock_limit(const Device& device, Check& check) {
   check.values = {{"limit_bytes", limit ? Json(limit->count()) : Json()}};
   check.found = limit ? to_string(*limit) : "none";
   if (!limit) {
-    check.works = "Any amount of memory may be locked for fast copies.";
+    check.works = "Any amount of memory may be pinned (page-locked) for fast copies.";
   } else if (device.name() == "host") {
-    check.works = "The host device locks no memory, so this limit does not matter to it.";
+    check.works = "The host device pins no memory, so this limit does not matter to it.";
   } else {
     check.state = CheckState::kNote;
     check.works =
-        "The driver locks memory for Spillway; the line \"backing\" shows whether this limit "
-        "stands "
-        "in the way.";
+        "The driver pins memory for Spillway; the line \"pinning\" shows whether this limit "
+        "prevents it.";
     check.change =
-        "If \"backing\" fails, raise the lock limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity "
+        "If \"pinning\" fails, raise the lock limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity "
         "for a service, --ulimit memlock=-1 for a container.";
   }
 }
@@ -118,11 +117,11 @@ void check_huge_pages(Check& check) {
   check.values = {{"mode", mode}};
   check.found = mode;
   if (mode == "always" || mode == "madvise") {
-    check.works = "Host memory comes in 2 MiB pages, so it is touched and locked fast.";
+    check.works = "Host memory comes in 2 MiB pages, so it is touched and pinned fast.";
     return;
   }
   check.state = CheckState::kNote;
-  check.works = "Host memory comes in small pages: it works, but takes longer to make ready.";
+  check.works = "Host memory comes in small pages: it works, but takes longer to pin.";
   check.change =
       "As root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (on the host, for a "
       "container).";

@@ -17,9 +17,9 @@ namespace {
 
 using namespace spillway::literals;  // NOLINT(google-build-using-namespace)
 
-/// GB/s of each round, plain and engine.
+/// GB/s of each round: by direct copies, and by the engine.
 struct LinkSpeeds {
-  std::vector<double> plain;
+  std::vector<double> direct;
   std::vector<double> engine;
 };
 
@@ -57,11 +57,11 @@ LinkFindings measure_link(Device& device, const SpeedOptions& options) {
   (void)test.bare(round);  // Warm-up.
   (void)test.engine(round);
   for (int i = 0; i < repeats; ++i) {
-    const LinkTimes plain = test.bare(round);
+    const LinkTimes direct = test.bare(round);
     const LinkTimes engine = test.engine(round);
-    add(found.out.plain, plain.out);
-    add(found.back.plain, plain.back);
-    add(found.both.plain, plain.both);
+    add(found.out.direct, direct.out);
+    add(found.back.direct, direct.back);
+    add(found.both.direct, direct.both);
     add(found.out.engine, engine.out);
     add(found.back.engine, engine.back);
     add(found.both.engine, engine.both);
@@ -77,14 +77,14 @@ Json values_of(const Spread& spread) {
 }
 
 void describe(const LinkFindings& found, const LinkSpeeds& speeds, Check& check) {
-  const Spread plain = spread_of(speeds.plain);
+  const Spread direct = spread_of(speeds.direct);
   const Spread engine = spread_of(speeds.engine);
-  check.found = "engine " + with_decimals(engine.median, 1) + " GB/s, plain copies " +
-                with_decimals(plain.median, 1) + " GB/s (median of " +
-                std::to_string(plain.samples) + ", engine " + with_decimals(engine.min, 1) + ".." +
+  check.found = "engine " + with_decimals(engine.median, 1) + " GB/s, direct copies " +
+                with_decimals(direct.median, 1) + " GB/s (median of " +
+                std::to_string(direct.samples) + ", engine " + with_decimals(engine.min, 1) + ".." +
                 with_decimals(engine.max, 1) + ")";
   check.values = {{"engine_gb_per_s", values_of(engine)},
-                  {"plain_gb_per_s", values_of(plain)},
+                  {"direct_gb_per_s", values_of(direct)},
                   {"copy_bytes", found.block.count()},
                   {"total_bytes", found.total.count()}};
 }
@@ -95,7 +95,7 @@ void judge_link(const Device& device, const LinkFindings& found, std::vector<Che
   const double both = spread_of(found.both.engine).median;
   if (on_host(device)) {
     checks.back().works =
-        "The engine moves bytes both ways at once, and they come back right; the speeds are those "
+        "The engine moves bytes both ways at once, and they arrive unchanged; the speeds are those "
         "of memcpy on this machine's threads, not of a link to a GPU.";
     return;
   }
@@ -137,7 +137,7 @@ std::vector<Check> check_link(Device& device, const SpeedOptions& options) {
   return checks;
 }
 
-void check_backing(Device& device, const SpeedOptions& options, Check& check) {
+void check_pinning(Device& device, const SpeedOptions& options, Check& check) {
   constexpr double kSlow = 0.5;  // Seconds a GiB.
   const Bytes size = std::min(fitting_area(1_GiB), options.quick ? 256_MiB : 1_GiB);
   const SteadyClock clock;
@@ -150,17 +150,17 @@ void check_backing(Device& device, const SpeedOptions& options, Check& check) {
   const double per_gib =
       seconds * static_cast<double>((1_GiB).count()) / static_cast<double>(usage.pinned.count());
   check.found = with_decimals(per_gib, 3) + " s per GiB in the background (" +
-                to_string(usage.pinned) + " touched" + (on_host(device) ? "" : " and registered") +
-                "); the caller got back after " + with_decimals(caller_ms, 2) + " ms";
+                to_string(usage.pinned) + " touched" + (on_host(device) ? "" : " and pinned") +
+                "); the call returned after " + with_decimals(caller_ms, 2) + " ms";
   check.values = {{"seconds_per_gib", per_gib},
-                  {"backed_bytes", usage.pinned.count()},
+                  {"pinned_bytes", usage.pinned.count()},
                   {"caller_ms", caller_ms}};
-  check.works = "10 GiB of host memory are ready after about " + with_decimals(per_gib * 10, 1) +
+  check.works = "10 GiB of host memory are pinned after about " + with_decimals(per_gib * 10, 1) +
                 " s, in the background.";
   if (per_gib > kSlow) {
     check.state = CheckState::kNote;
     check.change =
-        "Making host memory ready is slow: huge pages and more free CPU cores make it faster.";
+        "Pinning host memory is slow: huge pages and more free CPU cores make it faster.";
   }
 }
 
@@ -169,7 +169,7 @@ void check_backing(Device& device, const SpeedOptions& options, Check& check) {
 std::vector<Check> check_speed(Device& device, const SpeedOptions& options) {
   std::vector<Check> checks = check_link(device, options);
   checks.push_back(
-      guarded("backing", "backing", [&](Check& check) { check_backing(device, options, check); }));
+      guarded("pinning", "pinning", [&](Check& check) { check_pinning(device, options, check); }));
   return checks;
 }
 

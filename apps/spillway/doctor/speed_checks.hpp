@@ -14,7 +14,7 @@ struct SpeedOptions {
   bool quick = false;
 };
 
-/// link_out, link_back, link_both, backing. Takes seconds. Never throws.
+/// link_out, link_back, link_both, pinning. Takes seconds. Never throws.
 [[nodiscard]] std::vector<Check> check_speed(Device& device, const SpeedOptions& options);
 
 }  // namespace spillway::app

@@ -108,8 +108,9 @@ void add_planner_options(CLI::App& command, PlanOptions& options) {
       ->check(CLI::Range(1e-3, 1e6))
       ->type_name("SECONDS");
   command
-      .add_option("--gap", options.gap,
-                  "The search ends when the plan is proven this near to the best (default: 0.001)")
+      .add_option(
+          "--gap", options.gap,
+          "The search ends when the gap to the lower bound is at most this (default: 0.001)")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE");
 }

@@ -46,11 +46,11 @@ void print(const Simulation& simulation) {
                     (simulation.slowed_ns > 0 ? ", " + milliseconds(simulation.slowed_ns) +
                                                     " are operators that took longer beside them"
                                               : ""));
-  const PeakLocation& place = simulation.peak_location;
+  const PeakLocation& location = simulation.peak_location;
   line("device memory", to_string(simulation.peak) + " at most, in " +
-                            (place.pass.backward ? "backward" : "forward") +
-                            (place.scope.empty() ? "" : " of " + place.scope) +
-                            (place.what.empty() ? "" : " (" + place.what + ")"));
+                            (location.pass.backward ? "backward" : "forward") +
+                            (location.scope.empty() ? "" : " of " + location.scope) +
+                            (location.what.empty() ? "" : " (" + location.what + ")"));
   line("host memory", to_string(simulation.host_peak) + " at most");
   line("copied",
        to_string(simulation.bytes_out) + " out, " + to_string(simulation.bytes_back) + " back");
@@ -81,7 +81,7 @@ void add_trace(CLI::App& app, Action& action) {
   command->add_option("--profile", options->profile, "What a recorded step showed (JSON)")
       ->required()
       ->type_name("FILE");
-  command->add_option("--plan", options->plan, "The plan that is carried out (JSON)")
+  command->add_option("--plan", options->plan, "The plan to execute (JSON)")
       ->required()
       ->type_name("FILE");
   command->add_option("-o,--out", options->out, "Where the trace goes (JSON)")

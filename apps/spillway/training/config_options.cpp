@@ -1,4 +1,7 @@
+#include <utility>
+
 #include "training/training.hpp"
+#include "util/renamed.hpp"
 
 namespace spillway::app {
 namespace {
@@ -25,10 +28,22 @@ void add_check(CLI::Option& made, const CommandOption& option) {
   }
 }
 
+void add_old_name(CLI::App& command, const CommandOption& option,
+                  const std::function<void(const std::string&)>& given) {
+  CommandOption old = option;
+  old.name = std::exchange(old.old_name, "");
+  const auto warn = [given, old = old.name, name = option.name](const std::string& value) {
+    warn_renamed("option", old, name);
+    given(value);
+  };
+  add_option(command, old, warn)->group("");  // Hidden.
+}
+
 }  // namespace
 
 CLI::Option* add_option(CLI::App& command, const CommandOption& option,
                         std::function<void(const std::string&)> given) {
+  if (!option.old_name.empty()) add_old_name(command, option, given);
   if (option.accepts == Accepts::kNothing) {
     return command.add_flag_callback(
         option.name, [given] { given(""); }, option.full_help());

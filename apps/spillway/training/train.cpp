@@ -16,7 +16,7 @@ constexpr const char* kTrainExamples =
     "train.resume=latest\n"
     "  spillway train --compare --budget 33%           without and within a third of the memory,\n"
     "                                                  bit for bit\n"
-    "  spillway train --compare --rules memory.toml    by rules of yours\n"
+    "  spillway train --compare --rules memory.toml    by your own rules\n"
     "  spillway train --plan plan.json                 by a plan made earlier, from the first "
     "step\n"
     "  spillway train --digest                         one line that tells whether two runs are "
@@ -45,9 +45,12 @@ void add_train(CLI::App& app, Action& action) {
       apply(options, option, value);
     });
   }
-  command->get_option("--baseline")->excludes("--compare");
   command->footer(kTrainExamples);
-  command->callback([options, &action] { action = [options] { return run_train(*options); }; });
+  command->callback([options, &action] {
+    // CLI11's excludes() would not name a hidden option, which the old name of --baseline is.
+    if (options->baseline && options->compare) throw CLI::ExcludesError("--baseline", "--compare");
+    action = [options] { return run_train(*options); };
+  });
 }
 
 }  // namespace spillway::app

@@ -2,6 +2,7 @@
 /// built where spillway::torch is there, training_absent.cpp elsewhere.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -15,7 +16,7 @@ struct ProfileOptions {
   std::string out = "profile.json";
 };
 
-/// Adds one option; `given` gets its value, and any value for a flag.
+/// Adds one option, and its old name without help; `given` gets the value, any value for a flag.
 CLI::Option* add_option(CLI::App& command, const CommandOption& option,
                         std::function<void(const std::string&)> given);
 /// FILE, --set, and the short forms of the model's keys.

@@ -11,7 +11,7 @@
 namespace spillway::mpi {
 namespace {
 
-/// Up to here every rank combines everything itself: one journey instead of two.
+/// Up to here every rank combines everything itself: one exchange instead of two.
 constexpr std::int64_t kSmall = 8192;
 
 /// Where the others' elements arrive. No tensor, so that sessions do not count it as the model's.

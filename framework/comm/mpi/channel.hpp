@@ -1,4 +1,4 @@
-/// A communicator and how to speak of it.
+/// A communicator with its name and ranks.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Channel {
   /// "group data (ranks 0 2)".
   [[nodiscard]] std::string text() const;
 
-  /// Calls `each` with every group rank but this one, beginning with the next: so that not all
-  /// ranks speak to the same one first.
+  /// Calls `each` with every group rank but this one, beginning with the next, so that not all
+  /// ranks send to the same one first.
   template <typename Each>
   void for_each_other(const Each& each) const {
     for (int distance = 1; distance < size(); ++distance) each((rank + distance) % size());

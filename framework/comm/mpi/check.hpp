@@ -1,4 +1,4 @@
-/// MPI's answers as exceptions.
+/// MPI's return codes as exceptions.
 #pragma once
 
 #include <mpi.h>

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-/// What a waiting thread does between two looks.
+/// What a waiting thread does between two polls.
 class Patience {
  public:
   void pause() {

@@ -1,8 +1,8 @@
-/// Brings the operations of all groups of this rank to their end.
+/// Completes the operations of all groups of this rank.
 ///
-/// MPI goes on only while somebody calls it. So whoever waits for one operation advances all of
-/// them, and a thread of its own does so now and then while nobody waits: a send whose Pending was
-/// dropped arrives, and an all-reduce runs beside the computation.
+/// MPI makes progress only while it is called. So a thread that waits for one operation advances
+/// all of them, and a background thread does so from time to time while none waits: a send whose
+/// Pending was dropped arrives, and an all-reduce runs beside the computation.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@ namespace spillway::mpi {
 /// Threads: any.
 class Engine {
  public:
-  /// `timeout`: of waits that name none. Zero: for ever.
+  /// `timeout`: of waits that name none. Zero: no limit.
   explicit Engine(std::chrono::milliseconds timeout);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// Holds the operation until it is finished. What failed is held for ever, because MPI may still
-  /// write into its tensors.
+  /// Keeps the operation alive until it is finished. A failed one is kept for ever, because MPI may
+  /// still write into its tensors.
   /// Before close() only: ask require_open() before the first message.
   void start(const std::shared_ptr<Operation>& operation);
 
@@ -42,7 +42,7 @@ class Engine {
   /// Advances all operations unless another thread is at it. Whether any moved.
   bool advance();
 
-  /// Waits for all operations, also those that nobody holds.
+  /// Waits for all operations, also those whose Pending was dropped.
   /// Errors: as wait(), for the first of them.
   void drain();
 

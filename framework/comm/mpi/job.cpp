@@ -82,9 +82,9 @@ void Job::start() {
 }
 
 Job::~Job() {
-  // A rank that is left by an exception will not take part in the end; nobody should wait for it.
+  // A rank that an exception ends will not take part in MPI_Finalize; no rank should wait for it.
   if (std::uncaught_exceptions() > exceptions_ && size() > 1) {
-    abort("an exception leaves this rank");
+    abort("an exception ends this rank");
   }
   try {
     finish();
@@ -135,7 +135,7 @@ void Job::check_agreement(const std::string& name, const std::vector<std::vector
     operation->receive(&(*requests)[static_cast<std::size_t>(peer)], sizeof(Request), peer);
     operation->send(&mine, sizeof(Request), peer);
   });
-  operation->then([requests](Operation& /*self*/) {});  // Held as long as messages are under way.
+  operation->then([requests](Operation& /*self*/) {});  // Kept alive while messages are under way.
   engine_->start(operation);
   engine_->wait(*operation, {});
   everyone_->for_each_other([&](int peer) {
@@ -153,7 +153,7 @@ c10::intrusive_ptr<c10d::Backend> Job::split(const std::string& name,
   check_agreement(name, partition);
   const std::vector<int>& mine = list_of(rank(), size(), name, partition);
   const auto color = static_cast<int>(&mine - partition.data());
-  auto channel = make_channel(color, place_of(rank(), mine), name, mine);
+  auto channel = make_channel(color, position_of(rank(), mine), name, mine);
   if (mine.size() == 1) return nullptr;
   return c10::make_intrusive<Backend>(std::move(channel), engine_);
 }

@@ -128,7 +128,7 @@ void Operation::check_received(const Message& message, MPI_Status& status) const
 }
 
 void Operation::finish(std::exception_ptr error) noexcept {
-  // A failed one may still have messages under way into its tensors, which whoever keeps it holds.
+  // A failed one may still have messages under way into its tensors: its owner keeps them alive.
   if (error == nullptr) {
     tensors_.clear();
     steps_.clear();
@@ -150,7 +150,7 @@ std::string Operation::missing() const {
     (message.received ? silent : deaf)
         .insert(channel_->ranks[static_cast<std::size_t>(message.peer)]);
   }
-  // Who sent nothing is the one to look for; whether it received something does not matter then.
+  // A rank that sent nothing is reported first; whether it received does not matter then.
   if (!silent.empty()) return channel_->text() + ": nothing came from " + ranks_text(silent);
   return channel_->text() + ": " + ranks_text(deaf) + " did not receive";
 }

@@ -27,7 +27,7 @@ class Operation {
  public:
   using Step = std::function<void(Operation&)>;
 
-  /// `tensors` are held until it is finished.
+  /// `tensors` are kept alive until it is finished.
   Operation(std::shared_ptr<const Channel> channel, std::string name, int tag,
             std::vector<at::Tensor> tensors);
 
@@ -38,7 +38,7 @@ class Operation {
   /// Runs `step` when all messages so far are through; it may start more.
   void then(Step step) { steps_.push_back(std::move(step)); }
 
-  /// Looks what is through and goes on. Does not block. Whether anything was.
+  /// Polls messages and goes on. Does not block. Returns whether any completed.
   bool advance() noexcept;
 
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }

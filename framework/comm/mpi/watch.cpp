@@ -103,7 +103,8 @@ void Watch::run() {
   while (!said_goodbye || !previous.gone() || !signs.through()) {
     previous.look();
     const Clock::time_point now = Clock::now();
-    // Who was stopped himself, together with the whole job perhaps, has missed signs of others.
+    // If this process itself was stopped, perhaps with the whole job, it has missed signs of
+    // others.
     if (now - last_look > silence_ / 2) previous.forgive();
     last_look = now;
     if (!previous.gone() && previous.silent() > silence_) {

@@ -16,7 +16,7 @@ namespace spillway::mpi {
 class Watch {
  public:
   /// `lost` is called, on that thread, when the previous rank was silent for `silence`.
-  /// `communicator` has all ranks and is used by nobody else; it is freed by the caller after the
+  /// `communicator` has all ranks and is used here only; it is freed by the caller after the
   /// end of this.
   Watch(MPI_Comm communicator, std::chrono::milliseconds silence,
         std::function<void(const std::string& why)> lost);

@@ -70,9 +70,9 @@ class NcclWorld final : public World {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
-    // Other ranks wait for one that is left by an exception, and would for ever.
+    // Other ranks would wait for ever for one that an exception ended.
     if (std::uncaught_exceptions() > exceptions_ && size() > 1) {
-      abort("an exception leaves this rank");
+      abort("an exception ends this rank");
     }
     for (const auto& group : groups_) {
       c10d::unregister_process_group(group->getGroupName());
@@ -92,7 +92,7 @@ class NcclWorld final : public World {
     const auto list = &mine - partition.data();
     const std::string unique =
         "spillway/" + name + '/' + std::to_string(number) + '/' + std::to_string(list);
-    auto made = make_nccl_group(store_, unique, place_of(rank(), mine),
+    auto made = make_nccl_group(store_, unique, position_of(rank(), mine),
                                 static_cast<int>(mine.size()), address_.local_rank, timeout_);
     groups_.push_back(made);
     return Group(std::move(made), mine, name, timeout_);
@@ -129,19 +129,19 @@ void check_address(const NcclAddress& address) {
 }
 
 /// A machine's name and a port, as every rank sends it.
-struct SourceLocation {
+struct HostPort {
   std::array<char, 252> host{};
   std::int32_t port = 0;
 };
 
-/// The places of all ranks of `world`, by rank.
-std::vector<SourceLocation> exchange(const Group& everyone, const SourceLocation& mine) {
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(SourceLocation))}, at::kByte);
+/// The machines and ports of all ranks of `world`, by rank.
+std::vector<HostPort> exchange(const Group& everyone, const HostPort& mine) {
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(HostPort))}, at::kByte);
   std::memcpy(bytes.data_ptr(), &mine, sizeof mine);
   const at::Tensor all = everyone.all_gather(bytes);
-  std::vector<SourceLocation> places(static_cast<std::size_t>(everyone.size()));
-  std::memcpy(static_cast<void*>(places.data()), all.data_ptr(), all.nbytes());
-  return places;
+  std::vector<HostPort> found(static_cast<std::size_t>(everyone.size()));
+  std::memcpy(static_cast<void*>(found.data()), all.data_ptr(), all.nbytes());
+  return found;
 }
 
 /// Finds the address by the groups of `start` and opens the store there.
@@ -150,25 +150,24 @@ void meet(World& start, const WorldOptions& options, NcclAddress& address,
   const Group everyone = start.everyone();
   address.rank = start.rank();
   address.size = start.size();
-  SourceLocation here;
+  HostPort here;
   ::gethostname(here.host.data(), here.host.size() - 1);
-  std::vector<SourceLocation> places = exchange(everyone, here);
+  std::vector<HostPort> found = exchange(everyone, here);
   for (int rank = 0; rank < address.rank; ++rank) {
-    if (places[static_cast<std::size_t>(rank)].host == here.host) ++address.local_rank;
+    if (found[static_cast<std::size_t>(rank)].host == here.host) ++address.local_rank;
   }
   check_address(address);
   // A machine does not always find itself by its name.
-  const bool one_machine =
-      std::all_of(places.begin(), places.end(),
-                  [&](const SourceLocation& each) { return each.host == here.host; });
-  address.host = one_machine ? "localhost" : places[0].host.data();
+  const bool one_machine = std::all_of(
+      found.begin(), found.end(), [&](const HostPort& each) { return each.host == here.host; });
+  address.host = one_machine ? "localhost" : found[0].host.data();
   if (address.rank == 0) {
     // Port 0: the system chooses one that is free.
     store = make_store(address.host, 0, true, address.size, options.timeout);
     here.port = store->getPort();
   }
-  places = exchange(everyone, here);
-  address.port = places[0].port;
+  found = exchange(everyone, here);
+  address.port = found[0].port;
   if (store == nullptr) {
     store = make_store(address.host, address.port, false, address.size, options.timeout);
   }

@@ -31,8 +31,8 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStart)) return std::nullopt;
   std::int64_t step = 0;
   const char* end = name.data() + name.size();
-  const auto [place, error] = std::from_chars(name.data() + kStart.size(), end, step);
-  if (error != std::errc() || place != end || step < 0) return std::nullopt;
+  const auto [stop, error] = std::from_chars(name.data() + kStart.size(), end, step);
+  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
   return step;
 }
 

@@ -26,8 +26,8 @@ struct TrainingState {
 };
 
 /// Writes the checkpoint of one step, in three parts that the ranks agree on: begin() on one rank;
-/// then write() on every rank; then complete() on one rank. Until that has returned, nobody sees
-/// the checkpoint: it has another name. Everything is on the disk then.
+/// then write() on every rank; then complete() on one rank. Until that has returned, the
+/// checkpoint has another name and is not found. Everything is on the disk then.
 ///
 /// One run at a time writes to `folder`, which all ranks see.
 /// Errors: IoError with the path, from every function.
@@ -35,12 +35,12 @@ class CheckpointWriter {
  public:
   CheckpointWriter(std::filesystem::path folder, std::int64_t step);
 
-  /// Makes the folder to write to, and removes what runs that broke off have left.
+  /// Makes the folder to write to, and removes what interrupted runs have left.
   void begin() const;
   /// This rank's tensors. A tensor that several ranks have is given by one of them.
   void write(int rank, const std::vector<NamedTensor>& weights,
              const std::vector<NamedTensor>& optimizer) const;
-  /// Puts together what `ranks` ranks wrote, and gives it its name, in place of one of that name.
+  /// Puts together what `ranks` ranks wrote, and gives it its name; replaces one of that name.
   /// Errors: also IoError if the part of a rank is missing, InvalidArgument if two ranks wrote
   /// tensors of one name.
   void complete(int ranks, const TrainingState& state) const;

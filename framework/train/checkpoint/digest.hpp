@@ -16,7 +16,7 @@ struct NamedDigest {
 
 /// Of all parameters, in the order of their names. One that several ranks hold (a tied weight, a
 /// copy of a data-parallel rank) counts once.
-/// Errors: InvalidArgument if such copies differ, with the name: the ranks have come apart.
+/// Errors: InvalidArgument if such copies differ, with the name: the ranks have diverged.
 [[nodiscard]] std::uint64_t combined_digest(std::vector<NamedDigest> parameters);
 
 /// Of the losses of a run, added step by step. Its value is all that a resumed run needs of the

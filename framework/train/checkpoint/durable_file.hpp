@@ -1,4 +1,4 @@
-/// A new file that is on the disk, and not only on its way there, once it is finished.
+/// A new file that is durable on the disk once it is finished.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FileStamp {
 /// Errors: IoError "[operation] cannot write <path>: <why>", from every function.
 class DurableFile {
  public:
-  /// Makes the file anew.
+  /// Creates the file, or empties an existing one.
   DurableFile(std::string_view operation, std::filesystem::path path);
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;

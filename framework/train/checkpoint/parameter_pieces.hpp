@@ -14,7 +14,7 @@ namespace spillway::app {
 /// The names of its pieces, in the order of pieces_of().
 [[nodiscard]] std::vector<std::string> piece_names(const StageParameter& parameter);
 
-/// How each of its pieces is cut over the tensor-parallel group; empty: not at all.
+/// How each of its pieces is sharded over the tensor-parallel group; empty: not at all.
 [[nodiscard]] std::optional<Shard> piece_shard(const StageParameter& parameter);
 
 /// "layers.1.mlp.experts.fc2" of the experts 2 and 3 is "layers.1.mlp.experts.2.fc2" and

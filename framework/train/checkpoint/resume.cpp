@@ -15,7 +15,7 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-/// The checkpoint's tensors in the places of `own`.
+/// The checkpoint's tensors in the order of `own`.
 std::vector<NamedTensor> read_like(const Checkpoint& checkpoint,
                                    const std::vector<NamedTensor>& own, const TakePart& part) {
   std::vector<std::string> names;

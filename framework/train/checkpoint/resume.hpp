@@ -16,7 +16,7 @@ void save(const CheckpointWriter& writer, int rank, const Optimizer& optimizer);
 using TakePart = std::function<at::Tensor(const std::string& name, const at::Tensor& whole)>;
 
 /// Gives the optimizer's parameters and its state the checkpoint's values, or the parts of them
-/// that are this rank's. Other tensors of the checkpoint, those of other ranks, are left alone.
+/// that are this rank's. Other tensors of the checkpoint, those of other ranks, are ignored.
 /// Errors: as Checkpoint::read(); IoError if a tensor has another shape or type there. Nothing is
 /// changed then.
 void restore(const Checkpoint& checkpoint, Optimizer& optimizer, const TakePart& part = {});

@@ -37,7 +37,7 @@ const char* word_of(const NamedTensor& tensor) {
   }
   throw InvalidArgument("checkpoint", tensor.name + " has the type " +
                                           c10::toString(tensor.tensor.scalar_type()) +
-                                          ", which safetensors has no word for");
+                                          ", which safetensors does not have");
 }
 
 /// Padded, so that the tensors begin at a multiple of 8.
@@ -63,7 +63,7 @@ std::string header_of(const std::vector<NamedTensor>& tensors) {
   throw IoError("checkpoint", path + " is damaged: " + why);
 }
 
-/// How many values the shape has; nothing if more than `most`, which no product may pass.
+/// How many values the shape has; nothing if more than `most`.
 std::optional<std::uint64_t> count_of(const std::vector<std::int64_t>& shape, std::uint64_t most) {
   std::uint64_t count = 1;
   for (const std::int64_t size : shape) {

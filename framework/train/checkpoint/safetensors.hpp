@@ -16,7 +16,7 @@ namespace spillway::app {
 
 /// Writes the tensors, wherever they live, one after the other.
 /// Errors: IoError if it cannot be written; InvalidArgument for a name that is there twice or a
-/// type that the format has no word for.
+/// type that the format does not have.
 FileStamp write_safetensors(const std::filesystem::path& path,
                             const std::vector<NamedTensor>& tensors);
 

@@ -1,4 +1,4 @@
-/// What a training run is told: tables of a TOML file, each key with a default. The keys, their
+/// The settings of a training run: tables of a TOML file, each key with a default. The keys, their
 /// constraints and what they mean are in config_keys.cpp; docs/train.md lists them.
 #pragma once
 
@@ -102,7 +102,7 @@ struct ParallelConfig {
 
 /// The tables of a rules file that stand under [memory]: [[memory.rule]], [memory.limits], ...
 struct InlineRules {
-  Rules rules;       ///< Their places are those in the config's file.
+  Rules rules;       ///< Their locations are those in the config's file.
   std::string text;  ///< The same as TOML, under [memory].
 
   bool operator==(const InlineRules& other) const { return text == other.text; }

@@ -15,8 +15,8 @@ std::string text(std::int64_t number) { return std::to_string(number); }
 
 class Check {
  public:
-  Check(const TrainConfig& config, const ConfigLocations& places)
-      : config_(config), places_(places) {}
+  Check(const TrainConfig& config, const ConfigLocations& locations)
+      : config_(config), locations_(locations) {}
 
   void model() const {
     const ModelConfig& model = config_.model;
@@ -129,13 +129,13 @@ class Check {
     }
     if (parallel.recompute_partition && parallel.recompute_interval == 0) {
       refuse({"parallel.recompute_partition", "parallel.recompute_interval"},
-             "nothing is recomputed, so there are no inputs to cut into parts");
+             "nothing is recomputed, so there are no inputs to shard");
     }
     if (parallel.recompute_partition && parallel.sequence_parallel) {
       refuse(
           {"parallel.recompute_partition", "parallel.sequence_parallel"},
-          "each rank has another part of the sequence, so what enters a layer is not equal on the "
-          "ranks, and parts of it would not make up the whole of any");
+          "each rank has another part of the sequence, so the input of a layer is not equal on the "
+          "ranks and cannot be sharded over them");
     }
   }
 
@@ -157,7 +157,7 @@ class Check {
     if (!config_.parallel.sequence_parallel) return;
     if (ranks == 1) {
       refuse({"parallel.sequence_parallel", "parallel.tensor"},
-             "one rank has nobody to share the tokens with");
+             "there is only one rank to share the tokens");
     }
     if (model.tokens % ranks != 0) {
       refuse({"parallel.sequence_parallel", "parallel.tensor", "model.tokens"},
@@ -180,27 +180,27 @@ class Check {
   }
 
   [[noreturn]] void refuse(const std::vector<std::string>& keys, const std::string& why) const {
-    std::string place;
+    std::string location;
     std::string values;
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto found = places_.find(keys[i]);
-      if (place.empty() && found != places_.end()) place = to_string(found->second) + ": ";
+      const auto found = locations_.find(keys[i]);
+      if (location.empty() && found != locations_.end()) location = to_string(found->second) + ": ";
       if (i > 0) values += i + 1 == keys.size() ? " and " : ", ";
       values += keys[i] + " = " + value_text(*find_key(keys[i]), config_);
     }
-    throw ConfigError("config", place + values + (keys.size() == 1 ? " is" : " are") +
+    throw ConfigError("config", location + values + (keys.size() == 1 ? " is" : " are") +
                                     " impossible" + (keys.size() == 1 ? "" : " together") + ": " +
                                     why);
   }
 
   const TrainConfig& config_;
-  const ConfigLocations& places_;
+  const ConfigLocations& locations_;
 };
 
 }  // namespace
 
-void check_together(const TrainConfig& config, const ConfigLocations& places) {
-  const Check check(config, places);
+void check_together(const TrainConfig& config, const ConfigLocations& locations) {
+  const Check check(config, locations);
   check.model();
   check.data();
   check.train();

@@ -12,8 +12,8 @@ namespace spillway::app {
 /// Where a key got its value, by path ("model.heads"); keys with their default are not there.
 using ConfigLocations = std::map<std::string, SourceLocation>;
 
-/// Errors: ConfigError that names the place of the first of the keys that has one, and does the
+/// Errors: ConfigError that names the location of the first of the keys that has one, and does the
 /// arithmetic.
-void check_together(const TrainConfig& config, const ConfigLocations& places);
+void check_together(const TrainConfig& config, const ConfigLocations& locations);
 
 }  // namespace spillway::app

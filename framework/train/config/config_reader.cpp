@@ -84,7 +84,7 @@ class ConfigReader {
   }
 
   [[nodiscard]] TrainConfig finish() && {
-    check_together(config_, places_);
+    check_together(config_, locations_);
     return std::move(config_);
   }
 
@@ -93,7 +93,7 @@ class ConfigReader {
     for (const ConfigKey& key : config_keys()) {
       if (key.table != name) continue;
       std::visit(KeyReader(reader, key.name, config_), key.kind);
-      if (reader.has(key.name)) places_[key.path()] = reader.location(key.name);
+      if (reader.has(key.name)) locations_[key.path()] = reader.location(key.name);
     }
     if (name != "memory") return reader.finish();
     const bool any = std::any_of(rule_tables().begin(), rule_tables().end(),
@@ -103,7 +103,7 @@ class ConfigReader {
   }
 
   TrainConfig config_;
-  ConfigLocations places_;
+  ConfigLocations locations_;
 };
 
 [[noreturn]] void refuse_override(const std::string& text, const std::string& why) {
@@ -135,7 +135,7 @@ bool is_text(const ConfigKey& key) {
   return std::holds_alternative<TextKey>(key.kind) || std::holds_alternative<WordKey>(key.kind);
 }
 
-/// As TOML, or as a text where that is what the key wants or all it can be.
+/// As TOML, or as a text if the key takes a text or it is no TOML value.
 toml::table value_of(const ConfigKey& key, const std::string& value) {
   const bool quoted = value.starts_with('"') || value.starts_with('\'');
   if (!is_text(key) || quoted) {
@@ -160,7 +160,7 @@ void read_override(const std::string& text, ConfigReader& reader) {
   };
   const ConfigKey& key = key_of(trimmed(text.substr(0, equals)), text);
   const toml::table parsed = value_of(key, trimmed(text.substr(equals + 1)));
-  // Copies have no line and column, which would be those of a text that nobody wrote.
+  // Copies have no line and column, which would be those of a generated text.
   toml::table table;
   table.insert(key.name, *parsed.get("value"));
   toml::table root;

@@ -13,7 +13,7 @@ struct Overloaded : Cases... {
 template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-/// Larger limits keep arithmetic safe; nobody wants to read them.
+/// Larger limits keep arithmetic safe; they are not worth printing.
 constexpr std::int64_t kWorthSaying = 1'000'000;
 
 }  // namespace

@@ -21,11 +21,11 @@ std::vector<int> parse_bounds(const std::string& text) {
   for (;;) {
     while (at != end && *at == ' ') ++at;
     const auto [next, error] = std::from_chars(at, end, bounds.emplace_back());
-    if (error != std::errc()) refuse("is no way to cut layers");
+    if (error != std::errc()) refuse("is no way to split layers");
     at = next;
     while (at != end && *at == ' ') ++at;
     if (at == end) break;
-    if (*at++ != ',') refuse("is no way to cut layers");
+    if (*at++ != ',') refuse("is no way to split layers");
   }
   if (bounds.size() < 2 || bounds.front() != 0) refuse("are no bounds: they begin with 0");
   for (std::size_t i = 1; i < bounds.size(); ++i) {

@@ -1,4 +1,4 @@
-/// How layers are cut into stages, as people write it.
+/// How layers are split into stages, as text.
 #pragma once
 
 #include <string>

@@ -13,15 +13,15 @@ CommandOption number(const char* name, const char* key, const char* help) {
   return {name, "N", help, {key}, Accepts::kPositive, {}};
 }
 
-CommandOption flag(const char* name, const char* help) {
-  return {name, "", help, {}, Accepts::kNothing, {}};
+CommandOption flag(const char* name, const char* help, const char* old_name = "") {
+  return {name, "", help, {}, Accepts::kNothing, {}, old_name};
 }
 
 int whole_number(const CommandOption& option, const std::string& text) {
   int number = 0;
   const char* end = text.data() + text.size();
-  const auto [place, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && place == end && number > 0) return number;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end && number > 0) return number;
   throw InvalidArgument("train", option.name + ": \"" + text + "\" is no whole number above 0");
 }
 
@@ -100,12 +100,12 @@ const std::vector<CommandOption>& train_options() {
        {}},
       flag("--compare",
            "Train without Spillway first, and compare losses and gradients bit for bit"),
-      flag("--baseline", "Train without Spillway"),
+      flag("--baseline", "Train without Spillway", "--plain"),  // The old name.
       flag("--digest", "Print a hash of the final parameters and one of all losses"),
       {"--verify-every",
        "N",
-       "Every N-th step compares all that is recomputed with what was saved, bit for bit; the step "
-       "after a record always does",
+       "Verify every N steps: compare all that is recomputed with what was saved, bit for bit; the "
+       "step after a recording step always does",
        {},
        Accepts::kPositive,
        {}},
@@ -113,7 +113,7 @@ const std::vector<CommandOption>& train_options() {
        "FILE",
        "Where the last step goes as a trace for Perfetto (JSON): what its streams did and, if "
        "there "
-       "is a record, what was predicted; {rank} stands for the rank",
+       "is a profile, what was predicted; {rank} stands for the rank",
        {},
        Accepts::kText,
        {}}};

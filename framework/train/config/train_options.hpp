@@ -1,4 +1,4 @@
-/// What `spillway train` can be told on a command line. One table of its options serves the C++
+/// The command-line options of `spillway train`. One table of its options serves the C++
 /// program and the Python package, so that names and help texts cannot disagree.
 #pragma once
 
@@ -26,7 +26,7 @@ struct TrainOptions {
   std::string trace;     ///< Where what the last step did goes; empty: it is not traced.
 };
 
-/// One option, for whoever reads command lines.
+/// One option, for readers of command lines.
 struct CommandOption {
   enum class Accepts { kNothing, kText, kPositive, kNotNegative, kShare, kWord };
 
@@ -36,6 +36,7 @@ struct CommandOption {
   std::vector<std::string> keys;  ///< Of the config, that it is short for; empty: none.
   Accepts accepts = Accepts::kText;
   std::vector<std::string> words;  ///< With kWord: those that are accepted.
+  std::string old_name = {};       ///< Also accepted, with a warning, and not in help; or empty.
 
   /// With the keys that it is short for.
   [[nodiscard]] std::string full_help() const;
@@ -51,7 +52,7 @@ inline constexpr const char* kShortForms = "Short forms of --set";
 /// Those of `train` beside config_options().
 [[nodiscard]] const std::vector<CommandOption>& train_options();
 
-/// Notes that a short form was given, with a value that it accepts.
+/// Stores that a short form was given, with a value that it accepts.
 void apply(ConfigChoice& config, const CommandOption& option, const std::string& value);
 /// The same for any option of `train`; the value of a flag does not matter.
 /// Errors: InvalidArgument if the value is not what the option takes.

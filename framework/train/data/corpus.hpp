@@ -1,4 +1,4 @@
-/// The text that a model learns, cut into samples.
+/// The text that a model learns, split into samples.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ enum class CorpusUse { kTraining, kEvaluation };
 
 /// The corpus of a config. Of a file, the windows of `model.tokens` tokens are samples, each once
 /// in an epoch, every epoch in another order. Without data.evaluation, the last windows
-/// (data.held_out of them) are for evaluation only. Without data.path, every sample is made up
-/// anew, and both uses have different ones of the same language.
+/// (data.held_out of them) are for evaluation only. Without data.path, every sample is
+/// generated, and both uses have different ones of the same language.
 /// Errors: as TokenFile; ConfigError if the file is too short for a sample.
 [[nodiscard]] std::unique_ptr<Corpus> make_corpus(const DataConfig& data, const ModelConfig& model,
                                                   CorpusUse use);

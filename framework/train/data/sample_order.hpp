@@ -7,13 +7,13 @@
 namespace spillway::app {
 
 /// Who runs a micro-batch, and when.
-struct BatchPlace {
+struct BatchPosition {
   std::int64_t step = 0;         ///< From 0.
   std::int64_t micro_batch = 0;  ///< Of this data rank in the step.
   std::int64_t data_rank = 0;
 };
 
-/// How a step is cut.
+/// How a step is divided.
 struct BatchShape {
   std::int64_t micro_batches = 1;  ///< On each data rank.
   std::int64_t data = 1;           ///< Data ranks.
@@ -22,12 +22,12 @@ struct BatchShape {
 
 /// The first of the micro-batch's `size` consecutive samples:
 ///     ((step * micro_batches + micro_batch) * data + data_rank) * size
-/// So a step has the same samples for any number of data ranks that leaves data * micro_batches as
-/// it is.
+/// So a step has the same samples for any number of data ranks with the same data * micro_batches.
 [[nodiscard]] constexpr std::uint64_t first_sample(const BatchShape& shape,
-                                                   const BatchPlace& place) noexcept {
+                                                   const BatchPosition& position) noexcept {
   const std::int64_t batch =
-      (place.step * shape.micro_batches + place.micro_batch) * shape.data + place.data_rank;
+      (position.step * shape.micro_batches + position.micro_batch) * shape.data +
+      position.data_rank;
   return static_cast<std::uint64_t>(batch * shape.size);
 }
 

@@ -34,8 +34,8 @@ class TokenFile {
   std::string path_;
   MappedFile file_;
   const char* kind_ = "text";
-  std::uint64_t begin_ = 0;  // Bytes before the first token,
-  std::uint64_t width_ = 1;  // and of each.
+  std::uint64_t begin_ = 0;  // Bytes before the first token.
+  std::uint64_t width_ = 1;  // Bytes of a token.
   std::uint64_t size_ = 0;
 };
 

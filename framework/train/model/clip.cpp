@@ -12,24 +12,24 @@
 
 namespace spillway::app {
 
-GradientClipper::GradientClipper(const std::vector<std::int64_t>& places, std::int64_t total,
+GradientClipper::GradientClipper(const std::vector<std::int64_t>& positions, std::int64_t total,
                                  at::Device device)
-    : places_(at::tensor(places, at::kLong).to(device)), total_(total) {
+    : positions_(at::tensor(positions, at::kLong).to(device)), total_(total) {
   std::set<std::int64_t> seen;
-  for (const std::int64_t place : places) {
-    if (place < 0 || place >= total || !seen.insert(place).second) {
-      throw InvalidArgument("clip", "places below " + std::to_string(total) +
-                                        " wanted, each once; found " + std::to_string(place));
+  for (const std::int64_t position : positions) {
+    if (position < 0 || position >= total || !seen.insert(position).second) {
+      throw InvalidArgument("clip", "positions below " + std::to_string(total) +
+                                        " wanted, each once; found " + std::to_string(position));
     }
   }
 }
 
 at::Tensor GradientClipper::squared_norms(const std::vector<at::Tensor>& gradients) const {
-  if (static_cast<std::int64_t>(gradients.size()) != places_.numel()) {
-    throw InvalidArgument("clip", std::to_string(places_.numel()) + " gradients wanted, found " +
+  if (static_cast<std::int64_t>(gradients.size()) != positions_.numel()) {
+    throw InvalidArgument("clip", std::to_string(positions_.numel()) + " gradients wanted, found " +
                                       std::to_string(gradients.size()));
   }
-  const auto options = places_.options().dtype(at::kDouble);
+  const auto options = positions_.options().dtype(at::kDouble);
   at::Tensor all = at::zeros({total_}, options);
   if (gradients.empty()) return all;
   const at::NoGradGuard no_grad;
@@ -38,7 +38,7 @@ at::Tensor GradientClipper::squared_norms(const std::vector<at::Tensor>& gradien
     norms.push_back(gradient.defined() ? at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble)
                                        : at::zeros({}, options));
   }
-  return all.index_copy_(0, places_, at::stack(norms).square());
+  return all.index_copy_(0, positions_, at::stack(norms).square());
 }
 
 at::Tensor clip(const std::vector<at::Tensor>& gradients, const at::Tensor& squared_norms,

@@ -22,10 +22,10 @@ namespace spillway::app {
 /// Waits for the device and starts a new peak; gives what is allocated now.
 std::uint64_t start_measuring_memory(c10::Device device);
 [[nodiscard]] std::uint64_t peak_memory(c10::Device device);
-/// What the allocator holds of the device, in use or not; 0 on the CPU.
+/// What the allocator has reserved of the device, in use or not; 0 on the CPU.
 [[nodiscard]] std::uint64_t reserved_memory(c10::Device device);
-/// Asks the allocator to hold no more than `most`, in use or not: where it would, it gives back what
-/// is not in use, which waits for the device, and throws c10::OutOfMemoryError if that is
+/// Asks the allocator to reserve no more than `most`, in use or not: beyond it, it frees what is
+/// not in use, which waits for the device, and throws c10::OutOfMemoryError if that is
 /// not enough. Nothing: all of the device. Does nothing on the CPU.
 void limit_reserved_memory(c10::Device device, std::optional<std::uint64_t> most);
 void wait_for_device(c10::Device device);

@@ -10,9 +10,9 @@ namespace spillway::app {
 
 struct LossScale {
   double start = 65536;
-  double growth = 2;  ///< After `interval` steps in a row with finite gradients,
+  double growth = 2;  ///< Factor after `interval` steps in a row with finite gradients.
   std::int64_t interval = 2000;
-  double backoff = 0.5;  ///< and after one without.
+  double backoff = 0.5;  ///< Factor after a step without.
 };
 
 /// What a resumed run needs.

@@ -17,7 +17,7 @@ namespace spillway::app {
 /// from the start. Threads: one at a time.
 class Optimizer {
  public:
-  /// Matrices decay, vectors do not. The tensors are held.
+  /// Matrices decay, vectors do not. Keeps the tensors alive.
   Optimizer(std::vector<NamedTensor> parameters, const OptimizerConfig& config);
 
   /// Updates the parameters that have gradients.

@@ -8,7 +8,7 @@
 
 namespace spillway::app {
 
-/// What a run of training leaves.
+/// The results of a training run.
 struct TrainingRun {
   std::vector<TrainingStep> steps;
   /// By step, then by parameter; nothing for steps whose gradients were not kept.
@@ -16,9 +16,9 @@ struct TrainingRun {
 };
 
 struct Comparison {
-  int losses = 0;  ///< Compared,
-  int gradients = 0;
-  int different = 0;  ///< and different in at least one bit.
+  int losses = 0;     ///< How many were compared.
+  int gradients = 0;  ///< How many were compared.
+  int different = 0;  ///< Of both, how many differ in at least one bit.
   std::string first;  ///< "step 3, layers.0.mlp.fc1"; empty if nothing differs.
 
   [[nodiscard]] bool equal() const noexcept { return different == 0; }

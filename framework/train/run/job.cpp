@@ -85,7 +85,7 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
       groups_(make_pipeline_groups(world, topology_, *model_)),
       whole_model_(
           world.group("whole model", topology_.partition({Axis::kPipeline, Axis::kExpert}))),
-      place_(topology_.coordinates(world.rank())),
+      coordinates_(topology_.coordinates(world.rank())),
       runner_(std::make_unique<PipelineRunner>(*model_, groups_, runner_options(config))),
       corpus_(make_corpus(config.data, config.model, CorpusUse::kTraining)) {
   if (topology_.size(Axis::kTensor) > 1) {
@@ -93,14 +93,14 @@ TrainingJob::TrainingJob(const TrainConfig& config, World& world, at::Device dev
   }
   // The runner has made all gradients, which stay where they are.
   optimizer_ = std::make_unique<Optimizer>(parameters(), config.optimizer);
-  place_gradients();
+  assign_norm_positions();
   if (config.train.precision == "fp16") scaler_.emplace(device);
   if (config.train.evaluate_every > 0) {
     evaluation_ = make_corpus(config.data, config.model, CorpusUse::kEvaluation);
   }
 }
 
-void TrainingJob::place_gradients() {
+void TrainingJob::assign_norm_positions() {
   std::string names;
   std::int64_t elements = 0;
   for (const StageParameter& parameter : model_->stage_parameters()) {
@@ -110,16 +110,16 @@ void TrainingJob::place_gradients() {
   at::Tensor count = at::full({1}, elements, at::TensorOptions(device_).dtype(at::kLong));
   whole_model_.all_reduce(count);
   parameter_count_ = count.item<std::int64_t>();
-  std::map<std::string, std::int64_t> places;
+  std::map<std::string, std::int64_t> positions;
   for (const std::string& text : gather_texts(whole_model_, names, device_)) {
     std::istringstream lines(text);
-    for (std::string name; std::getline(lines, name);) places.emplace(name, 0);
+    for (std::string name; std::getline(lines, name);) positions.emplace(name, 0);
   }
   std::int64_t next = 0;
-  for (auto& [name, place] : places) place = next++;
+  for (auto& [name, position] : positions) position = next++;
   std::vector<std::int64_t> mine;
   for (const NamedTensor& parameter : counted_parameters()) {
-    mine.push_back(places.at(parameter.name));
+    mine.push_back(positions.at(parameter.name));
   }
   clipper_ = std::make_unique<GradientClipper>(mine, next, device_);
 }
@@ -139,7 +139,7 @@ std::vector<NamedTensor> TrainingJob::counted_parameters() const {
 }
 
 bool TrainingJob::answers_for(const StageParameter& parameter) const {
-  return !parameter.copy && (parameter.experts.any() || place_.expert == 0);
+  return !parameter.copy && (parameter.experts.any() || coordinates_.expert == 0);
 }
 
 std::vector<NamedTensor> TrainingJob::pieces(

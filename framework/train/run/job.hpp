@@ -62,7 +62,7 @@ class TrainingJob {
   /// The mean loss on the evaluation text.
   [[nodiscard]] double evaluate();
 
-  /// The passes of a step on this rank, as the session is told.
+  /// The passes of a step on this rank, as the session gets them.
   [[nodiscard]] PassSchedule passes() const;
 
   /// Steps that were done, those before a checkpoint included.
@@ -81,8 +81,8 @@ class TrainingJob {
   [[nodiscard]] LossScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
   /// All of this rank, those of experts one by one, under names that do not depend on the layout.
   [[nodiscard]] std::vector<NamedTensor> parameters() const;
-  /// The parameters that this rank answers for among those of one copy of the model: not the copies
-  /// of shared ones, and of those that all expert ranks have the first one's.
+  /// The parameters that this rank is responsible for among those of one copy of the model: not the
+  /// copies of shared ones, and of those that all expert ranks have the first one's.
   [[nodiscard]] std::vector<NamedTensor> own_parameters() const;
   /// The gradients of the last step, by parameter of this rank, copied to the CPU.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
@@ -93,7 +93,7 @@ class TrainingJob {
 
  private:
   [[nodiscard]] std::vector<MicroBatch> next_batches() const;
-  void place_gradients();
+  void assign_norm_positions();
   /// Whether it is this rank's among those of one copy of the model.
   [[nodiscard]] bool answers_for(const StageParameter& parameter) const;
   /// Those whose gradients this rank adds to the norm of all.
@@ -111,7 +111,7 @@ class TrainingJob {
   std::unique_ptr<TensorRanks> tensor_ranks_;
   PipelineGroups groups_;
   Group whole_model_;  // The ranks that have one copy of it together.
-  Coordinates place_;
+  Coordinates coordinates_;
   std::shared_ptr<ShardGroup> shards_;
   std::unique_ptr<PipelineRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -13,8 +13,8 @@ namespace spillway::app {
 /// Threads: one at a time.
 class MetricsFile {
  public:
-  /// Makes the file anew. With `resume_after`, goes on with the one that is there: lines of later
-  /// steps, and one that was not written to its end, are cut off.
+  /// Creates the file, or empties an existing one. With `resume_after`, appends to the existing
+  /// one: lines of later steps, and an incomplete one, are removed.
   /// Errors: IoError if it cannot be written.
   explicit MetricsFile(std::filesystem::path path,
                        std::optional<std::int64_t> resume_after = std::nullopt);

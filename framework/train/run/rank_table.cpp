@@ -23,7 +23,7 @@ std::string bytes_text(const Json& number) { return to_string(Bytes(number.get<s
 
 Json rank_figures(int rank, const TrainingJob& job, const TrainFigures& figures) {
   const SessionReport& report = figures.report;
-  const Coordinates place = job.topology().coordinates(rank);
+  const Coordinates coordinates = job.topology().coordinates(rank);
   const auto action = [&](const char* name) {
     const auto found = report.actions.find(name);
     return found == report.actions.end() ? std::uint64_t{0} : found->second.bytes.count();
@@ -31,9 +31,9 @@ Json rank_figures(int rank, const TrainingJob& job, const TrainFigures& figures)
   const Nanoseconds waits =
       report.waits.release + report.waits.reload + report.waits.in_place + report.waits.gather;
   return {{"rank", rank},
-          {"data", place.data},
-          {"stage", place.pipeline},
-          {"tensor", place.tensor},
+          {"data", coordinates.data},
+          {"stage", coordinates.pipeline},
+          {"tensor", coordinates.tensor},
           {"layers", layers_of(job.model())},
           {"kept", action("keep") + action("keep, sharded")},
           {"offloaded", action("offload") + action("offload, sharded")},

@@ -10,14 +10,14 @@
 
 namespace spillway::app {
 
-/// What files and digests speak of are whole tensors; this knows which of a stage's are cut, and
-/// how. Names may have endings, as those of an optimizer's state ("layers.0.mlp.fc1.exp_avg"): such
-/// a tensor is cut as the parameter is, if it has its dimensions.
+/// Files and digests are about whole tensors; this knows which of a stage's are sharded, and how.
+/// Names may have endings, as those of an optimizer's state ("layers.0.mlp.fc1.exp_avg"): such a
+/// tensor is sharded as the parameter is, if it has its dimensions.
 class TensorRanks {
  public:
   explicit TensorRanks(const PipelineLayer& model);
 
-  /// The whole of each, on the CPU if it was cut.
+  /// The whole of each, on the CPU if it was sharded.
   /// Ordering: collective over the tensor-parallel group, with the same names in the same order.
   [[nodiscard]] std::vector<NamedTensor> wholes(const std::vector<NamedTensor>& tensors) const;
 

@@ -41,7 +41,7 @@ std::optional<double> ratio(const TrainFigures& figures) {
   return *with / *without;
 }
 
-/// What the planner said of its plan; nothing of plans by rules.
+/// The planner's predictions for its plan; none for plans by rules.
 struct Predicted {
   Bytes budget;
   Bytes peak;
@@ -95,7 +95,7 @@ std::string baseline_text(const TrainFigures& figures) {
   return table.text(2);
 }
 
-/// Rows of "without", "with" and, where a planner was at work, "predicted".
+/// Rows of "without", "with" and, where a planner made the plan, "predicted".
 class FiguresTable {
  public:
   explicit FiguresTable(const TrainFigures& figures)

@@ -16,10 +16,10 @@ struct TrainFigures {
   std::string model;  ///< In words.
   std::optional<TrainingRun> without;
   TrainingRun with;
-  /// Steps that tell nothing about the others: libraries start, the session records and plans.
+  /// Steps that are not representative: libraries start, the session records and plans.
   std::size_t warm_up = 2;
   bool managed = true;               ///< `with` ran in a session; else report and plan are empty.
-  std::shared_ptr<const Plan> plan;  ///< The one carried out; may be null.
+  std::shared_ptr<const Plan> plan;  ///< The executed one; may be null.
   SessionReport report;
   /// What the plan can lower the peak by; empty where the session recorded no times.
   std::optional<PeakReduction> reduction;

@@ -40,8 +40,9 @@ void require_same_run(const Checkpoint& checkpoint, const TrainConfig& config) {
   if (differs.empty()) return;
   std::string all;
   for (const std::string& each : differs) all += (all.empty() ? "" : "; ") + each;
-  throw InvalidArgument("train", checkpoint.path().string() + " is of another run: " + all +
-                                     "; set them as they were, or start anew without train.resume");
+  throw InvalidArgument("train",
+                        checkpoint.path().string() + " is of another run: " + all +
+                            "; set them as they were, or start from step 0 without train.resume");
 }
 
 /// One run of steps on one rank.
@@ -77,7 +78,7 @@ class Loop {
 
  private:
   [[nodiscard]] bool is_first() const { return world_.rank() == 0; }
-  /// One copy of the model is written, each part by the rank that answers for it, with the ranks
+  /// One copy of the model is written, each part by the responsible rank, with the ranks
   /// that share its tensors.
   [[nodiscard]] bool is_writer() const { return job_.groups().same_experts.rank() == 0; }
 
@@ -234,8 +235,9 @@ class Loop {
     const auto weights = ranks.wholes(own(job_.optimizer().parameters(), false));
     const auto state = ranks.wholes(own(job_.optimizer().state(), true));
     if (ranks.group().rank() != 0) return;
-    const Coordinates place = job_.topology().coordinates(world_.rank());
-    const int part = place.pipeline * job_.topology().size(Axis::kExpert) + place.expert;
+    const Coordinates coordinates = job_.topology().coordinates(world_.rank());
+    const int part =
+        coordinates.pipeline * job_.topology().size(Axis::kExpert) + coordinates.expert;
     writer.write(part, weights, state);
   }
 

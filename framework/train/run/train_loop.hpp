@@ -22,7 +22,7 @@ struct LoopOptions {
   /// Rules or plan let collectives be repeated: ranks that share tensors compare what they replay
   /// before each step.
   bool repeats_collectives = false;
-  bool writes = true;  ///< Metrics and checkpoints, where the config wants them.
+  bool writes = true;  ///< Metrics and checkpoints, where the config asks for them.
 };
 
 struct LoopResult {
@@ -41,7 +41,7 @@ struct LoopResult {
                                    const TrainConfig& config, const LoopOptions& options);
 
 /// Of all parameters of the model. Ordering: collective over the world.
-/// Errors: InvalidArgument if ranks that hold the same parameter have come apart.
+/// Errors: InvalidArgument if ranks that hold the same parameter have diverged.
 [[nodiscard]] std::uint64_t parameters_digest(World& world, const TrainingJob& job);
 
 }  // namespace spillway::app

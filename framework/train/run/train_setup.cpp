@@ -12,7 +12,7 @@ namespace spillway::app {
 namespace {
 
 constexpr const char* kDefaultRules = R"([[rule]]
-name = "the last layer is wanted at once"
+name = "the last layer is used at once"
 layers = -1
 action = "keep"
 

@@ -1,4 +1,4 @@
-/// From a config to what training needs: the device of this rank, and what its session is told.
+/// From a config to what training needs: the device of this rank, and the options of its session.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace spillway::app {
 /// Where several ranks compute.
 enum class Placement {
   kHost,
-  kSharedGpu,  ///< Told to, with fewer GPUs than ranks of a machine: NCCL refuses that.
+  kSharedGpu,  ///< As configured, with fewer GPUs than ranks of a machine: NCCL refuses that.
   kOwnGpu,
 };
 
@@ -23,7 +23,7 @@ enum class Placement {
 [[nodiscard]] WorldOptions world_options(const TrainConfig& config);
 
 /// The ranks of this job, as mpirun or srun started them, or one. With several and a GPU for each,
-/// they speak over NCCL.
+/// they communicate over NCCL.
 [[nodiscard]] std::unique_ptr<World> open_world(const TrainConfig& config);
 
 /// The device of this rank.

@@ -60,9 +60,9 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const std::string fault = argv[1];
   spillway::WorldOptions options;
-  const auto seconds = [&](int place, double otherwise) {
+  const auto seconds = [&](int index, double otherwise) {
     return std::chrono::milliseconds(
-        static_cast<int>(1e3 * (argc > place ? std::atof(argv[place]) : otherwise)));
+        static_cast<int>(1e3 * (argc > index ? std::atof(argv[index]) : otherwise)));
   };
   options.silence = seconds(3, 60);
   options.timeout = seconds(4, 300);

@@ -130,7 +130,7 @@ class Faults(unittest.TestCase):
         self.ends(self.start("throw", 2), rf"spillway: rank 2 of {RANKS} ends the job: the data file is damaged")
 
     def test_a_rank_that_throws_outside_of_the_guard(self):
-        self.ends(self.start("unwind", 1), rf"spillway: rank 1 of {RANKS} ends the job: an exception leaves this rank")
+        self.ends(self.start("unwind", 1), rf"spillway: rank 1 of {RANKS} ends the job: an exception ends this rank")
 
     def test_a_rank_that_computes_for_ever(self):
         self.ends(self.start("hang", 3, timeout=5),

@@ -55,11 +55,12 @@ TEST(Topology, CoordinatesAndPartitionsAgreeInEveryOrder) {
       std::multiset<int> seen;
       for (const auto& list : topology.partition(axis)) {
         ASSERT_EQ(list.size(), static_cast<std::size_t>(topology.size(axis)));
-        for (std::size_t place = 0; place < list.size(); ++place) {
-          EXPECT_EQ(topology.coordinate(list[place], axis), static_cast<int>(place));
+        for (std::size_t position = 0; position < list.size(); ++position) {
+          EXPECT_EQ(topology.coordinate(list[position], axis), static_cast<int>(position));
           for (const Axis other : order) {
             if (other == axis) continue;
-            EXPECT_EQ(topology.coordinate(list[place], other), topology.coordinate(list[0], other));
+            EXPECT_EQ(topology.coordinate(list[position], other),
+                      topology.coordinate(list[0], other));
           }
         }
         seen.insert(list.begin(), list.end());
@@ -97,7 +98,7 @@ TEST(Topology, RefusesWhatIsNotThere) {
   EXPECT_EQ(error_text<InvalidArgument>([&] { (void)topology.coordinates(4); }),
             "[topology] there is no rank 4; ranks are 0 to 3");
   EXPECT_EQ(error_text<InvalidArgument>([&] { (void)topology.rank({.pipeline = 4}); }),
-            "[topology] there is no place 4 along pipeline, which has 4");
+            "[topology] there is no position 4 along pipeline, which has 4");
   EXPECT_EQ(error_text<InvalidArgument>([] {
               Topology(4, {.data = 4}, {Axis::kData, Axis::kData, Axis::kTensor, Axis::kExpert});
             }),

@@ -84,7 +84,7 @@ TEST(DetectWorld, RefusesToRunAsManySingleRanks) {
       {"OMPI_COMM_WORLD_SIZE", ""}, {"PMI_SIZE", ""}, {"SLURM_STEP_NUM_TASKS", ""},
       {"WORLD_SIZE", "4"},          {"RANK", "1"},    {"MASTER_ADDR", "localhost"}};
   EXPECT_THAT(error_text<InvalidArgument>([] { (void)detect_world(); }),
-              HasSubstr("[world] torchrun started 4 ranks of this program, which speaks MPI; start "
+              HasSubstr("[world] torchrun started 4 ranks of this program, which uses MPI; start "
                         "it with mpirun -n 4"));
 }
 
@@ -118,7 +118,7 @@ TEST(TorchWorld, FindsGroupsByTheirNames) {
   EXPECT_EQ(group.ranks(), (std::vector<int>{1, 3}));
   EXPECT_EQ(group.rank(), 1);
   EXPECT_EQ(group.process_group(), pair);
-  // torch.distributed wants every group to be made by every rank.
+  // torch.distributed requires that every rank makes every group.
   EXPECT_EQ(made, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(world->group("alone", {{0}, {1}, {2}, {3}}).ranks(), std::vector<int>{3});
   EXPECT_THAT(error_text<CommunicationError>([&] {
@@ -145,15 +145,16 @@ TEST(TorchWorld, NoticesAnotherOrderOfTheMembers) {
   c10d::unregister_process_group("sorted pair");
 }
 
-TEST(TorchWorldDeathTest, TellsTheCallerBeforeItEnds) {
+TEST(TorchWorldDeathTest, NotifiesTheCallerBeforeItEnds) {
   const auto end = [](const TorchAbort& abort) {
     make_torch_world(
         1, 2, [](const std::vector<int>&) { return std::string(); }, abort)
         ->abort("out of memory");
   };
-  EXPECT_EXIT(end([](const std::string& why) { std::fprintf(stderr, "told: %s\n", why.c_str()); }),
-              ::testing::ExitedWithCode(1),
-              "told: out of memory\nspillway: rank 1 of 2 ends the job: out of memory");
+  EXPECT_EXIT(
+      end([](const std::string& why) { std::fprintf(stderr, "reported: %s\n", why.c_str()); }),
+      ::testing::ExitedWithCode(1),
+      "reported: out of memory\nspillway: rank 1 of 2 ends the job: out of memory");
 }
 
 TEST(NcclAddress, ComesFromTheVariablesOfTorchrun) {

@@ -41,7 +41,7 @@ TEST(GroupOfOne, GivesNewTensorsThatShareNothing) {
   EXPECT_TRUE(at::equal(moved, at::zeros({1, 2})));
 }
 
-TEST(GroupOfOne, HasNobodyToSendTo) {
+TEST(GroupOfOne, HasNoRankToSendTo) {
   const Group group;
   EXPECT_EQ(error_text<InvalidArgument>([&] { (void)group.send(at::zeros({1}), 0, 0); }),
             "[send] group of one (ranks 0): a rank cannot send to itself, nor receive from itself");

@@ -1,4 +1,4 @@
-// CUDA tensors over MPI, which takes them by way of host memory: several ranks may share one
+// CUDA tensors over MPI, which takes them through host memory: several ranks may share one
 // device.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>

@@ -122,7 +122,7 @@ TEST(MpiGroup, ServesFunctionalCollectivesByItsName) {
   EXPECT_TRUE(at::equal(row, at::full({2}, sum, at::kFloat)));
 }
 
-TEST(MpiGroup, IsDoneWithoutAnyoneWaiting) {
+TEST(MpiGroup, CompletesWithoutWaiting) {
   const Group all = ranks().everyone();
   at::Tensor tensor = at::full({30000}, 1, at::kFloat);
   Pending pending = all.all_reduce_async(tensor);

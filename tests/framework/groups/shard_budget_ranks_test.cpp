@@ -29,7 +29,7 @@ using testing::ranks;
 
 constexpr const char* kNoHost = "[limits]\nhost = '8 KiB'\n";
 constexpr const char* kNoHostButShards = "[limits]\nhost = '8 KiB'\nshard = true\n";
-constexpr int kSteps = 16;  // Plans are made anew from the times of the first ones.
+constexpr int kSteps = 16;  // Replanned from the times of the first ones.
 
 /// tanh by a loop of its own: no operator that could be repeated makes the result.
 struct UnseenTanh : torch::autograd::Function<UnseenTanh> {
@@ -91,7 +91,7 @@ Session session_with(const char* rules, Budget budget) {
   return Session(std::move(options));
 }
 
-/// What one run of steps came to.
+/// The result of one run of steps.
 struct Outcome {
   int different = 0;   ///< Steps whose gradients differ in a bit from those without the session.
   int infeasible = 0;  ///< Steps that did not begin.
@@ -147,7 +147,7 @@ TEST(BudgetThatShards, HasNoPlanWithoutSharding) {
   EXPECT_THAT(outcome.why, HasSubstr("[plan] no plan fits "));
 }
 
-TEST(BudgetThatShards, TellsAllRanksThatNoPlanFits) {
+TEST(BudgetThatShards, ReportsOnAllRanksThatNoPlanFits) {
   Session session = session_with(kNoHostButShards, Budget(Bytes(1000)));
   session.set_shard_group(shard_group(ranks().everyone()));
   const Outcome outcome = run(session);

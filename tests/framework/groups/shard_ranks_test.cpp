@@ -1,4 +1,4 @@
-/// Buffers that are shared out among ranks: run under mpirun with 2 and 3 ranks, which all compute
+/// Buffers that are sharded over ranks: run under mpirun with 2 and 3 ranks, which all compute
 /// the same unless a case says otherwise.
 
 #include <functional>
@@ -161,14 +161,14 @@ int different_steps(Session& session, int steps, const TowerStep& run) {
 /// Neither the values nor the gradients change, but autograd saves one tensor more.
 at::Tensor with_one_more_save(const at::Tensor& x) { return x * at::ones_like(x); }
 
-const TowerStep kPlainTower = [](Tower& tower, Step* /*step*/, int i) {
+const TowerStep kOrdinaryTower = [](Tower& tower, Step* /*step*/, int i) {
   tower.forward(i).backward();
 };
 
-TEST(Shard, CutsWindowsOfOneBufferOnce) {
+TEST(Shard, ShardsViewsOfOneBufferOnce) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
-  EXPECT_EQ(different_steps(session, 4, kPlainTower), 0);
+  EXPECT_EQ(different_steps(session, 4, kOrdinaryTower), 0);
   expect_in_parts(session.report());
   EXPECT_THAT(session.report().fallbacks, IsEmpty());
 }
@@ -179,7 +179,7 @@ constexpr const char* kNotTheSame =
 
 class ShardFallback : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ShardFallback, OfOneRankLeavesTheOthersRight) {
+TEST_P(ShardFallback, OfOneRankKeepsTheBitsOfTheOthers) {
   for (const bool one_less : {false, true}) {
     Session session(options_for(GetParam()));
     session.set_shard_group(everyone());
@@ -196,11 +196,11 @@ TEST_P(ShardFallback, OfOneRankLeavesTheOthersRight) {
     const SessionReport report = session.report();
     EXPECT_THAT(report.fallbacks, Contains(Key(kNotTheSame))) << report;
     EXPECT_EQ(report.fallbacks.contains(kDiverged), ranks().rank() == 1) << report;
-    expect_in_parts(report);  // When the rank that fell back has recorded anew.
+    expect_in_parts(report);  // When the rank that fell back has recorded again.
   }
 }
 
-TEST_P(ShardFallback, OfOnePassInFlightLeavesTheOthersRight) {
+TEST_P(ShardFallback, OfOnePassInFlightKeepsTheBitsOfTheOthers) {
   Session session(options_for(GetParam()));
   session.set_shard_group(everyone());
   const auto run = [&](Tower& tower, Step* step, int i) {
@@ -247,7 +247,7 @@ TEST(Shard, RefusesWhatIsNotEqual) {
   EXPECT_THAT(report.actions, Contains(Key("keep")));
 }
 
-TEST(Shard, IsProvedAgainInEveryVerifiedStep) {
+TEST(Shard, IsVerifiedAgainInEveryVerifiedStep) {
   SessionOptions options = options_for(kOffloaded);
   options.verify_every = 4;
   Session session(std::move(options));
@@ -294,7 +294,7 @@ TEST(Shard, IsLeftOutWithoutAGroup) {
   for (const bool alone : {false, true}) {
     Session session(options_for(kKept));
     if (alone) session.set_shard_group(shard_group(Group(ranks().rank())));
-    EXPECT_EQ(different_steps(session, 3, kPlainTower), 0);
+    EXPECT_EQ(different_steps(session, 3, kOrdinaryTower), 0);
     const SessionReport report = session.report();
     EXPECT_EQ(report.shard->buffers, 0U);
     EXPECT_EQ(report.shard->ranks, alone ? 1 : 0);
@@ -320,8 +320,8 @@ TEST_P(ShardBudget, GivesAllRanksOnePlan) {
     options.plan_in_background = background;
     Session session(std::move(options));
     session.set_shard_group(everyone());
-    // Times are looked at thrice, in up to four steps each, and plans made anew.
-    EXPECT_EQ(different_steps(session, background ? 6 : 40, kPlainTower), 0);
+    // Times are measured three times, in up to four steps each, and plans replaced.
+    EXPECT_EQ(different_steps(session, background ? 6 : 40, kOrdinaryTower), 0);
     if (background) continue;  // It may not be there yet.
     const SessionReport report = session.report();
     ASSERT_NE(session.plan(), nullptr);
@@ -340,12 +340,12 @@ INSTANTIATE_TEST_SUITE_P(, ShardBudget,
                                            "[[rule]]\nsaved_by = 'aten::mm*'\naction = 'keep'\n"
                                            "shard = true\n"));
 
-TEST(Shard, LeavesAPartOnTheDevice) {
+TEST(Shard, KeepsAPartOnTheDevice) {
   Session session(options_for(kKept));
   session.set_shard_group(everyone());
   ASSERT_EQ(difference({.layers = 6}, session, 4, testing::single_step), 0);
   const SessionReport report = session.report();
-  // Beside the parts there are those that wait for their cut, and those that are gathered ahead.
+  // Beside the parts there are buffers not yet sharded, and buffers gathered early.
   const std::uint64_t most =
       report.shard->part_bytes.count() + (256U << 10U) + report.saved_peak_without.count() / 8;
   EXPECT_LT(report.saved_peak_with.count(), most) << report;

@@ -7,7 +7,7 @@
 
 namespace spillway::testing {
 
-/// The gradients so far, which are given up.
+/// The gradients so far, which are cleared.
 inline std::vector<at::Tensor> take_gradients(std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> taken;
   for (at::Tensor& parameter : parameters) {

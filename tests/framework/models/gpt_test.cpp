@@ -80,7 +80,7 @@ TEST(Gpt, SeesOnlyTheTokensBeforeAndTheirPositions) {
   EXPECT_EQ(one.sizes(), at::IntArrayRef({2, 10, 50}));
   EXPECT_TRUE(at::equal(one.narrow(1, 0, 9), other.narrow(1, 0, 9)));
   EXPECT_FALSE(at::equal(one, other));
-  // The same token at another place is something else.
+  // The same token at another position is something else.
   const at::Tensor same = model.forward(0, {at::full({1, 4}, 3, at::kLong)}, 0)[0];
   EXPECT_FALSE(at::equal(same[0][0], same[0][1]));
 }
@@ -109,7 +109,7 @@ TEST(Gpt, DropsValuesInTrainingOnly) {
   EXPECT_TRUE(at::equal(run(1), run(2)));
 }
 
-TEST(Gpt, SavesInTheScopesThatRulesSpeakOf) {
+TEST(Gpt, SavesInTheScopesThatRulesName) {
   SessionOptions options;
   options.device = at::kCPU;
   options.small = Bytes(1);

@@ -53,7 +53,7 @@ TEST(Llama, TakesBatchesOfShorterTextsAndSeesOnlyTheTokensBefore) {
   const at::Tensor tokens = llama_tokens(3, 10);
   at::Tensor changed = tokens.clone();
   changed.select(1, 9).fill_(7);
-  // The last target is left out by cutting both: what comes later changes nothing before.
+  // The last target is left out by shortening both: what comes later changes nothing before.
   const auto first_nine = [&](const at::Tensor& each) {
     return model.loss(each.narrow(1, 0, 9), tokens.narrow(1, 0, 9));
   };
@@ -73,16 +73,16 @@ TEST(Llama, HasAGradientForEveryParameter) {
 
 TEST(Llama, DropsValuesByTheGeneratorOnlyIfAskedTo) {
   LlamaShape shape = tiny_llama();
-  const Llama plain(shape);
-  EXPECT_TRUE(at::equal(plain.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
-                        plain.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
+  const Llama without_dropout(shape);
+  EXPECT_TRUE(at::equal(without_dropout.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
+                        without_dropout.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
   shape.dropout = 0.5;
   const Llama dropping(shape);
   EXPECT_FALSE(at::equal(dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16)),
                          dropping.loss(llama_tokens(1, 16), llama_tokens(1, 16))));
 }
 
-TEST(Llama, SavesInTheScopesThatRulesSpeakOf) {
+TEST(Llama, SavesInTheScopesThatRulesName) {
   SessionOptions options;
   options.device = at::kCPU;
   options.small = Bytes(1);

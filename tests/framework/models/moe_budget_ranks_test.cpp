@@ -96,7 +96,7 @@ TEST(ExpertBudget, HoldsInEveryStepWhileRowsChange) {
   }
 }
 
-/// Twice the rows and more: whoever gets them has no plan for that, and goes on.
+/// Twice the rows and more: a rank that gets them has no plan for that, and goes on.
 TEST(ExpertBudget, StepsLargerThanAnyPlannedAreCountedAndTheNextOnesFitAgain) {
   std::vector<std::int64_t> lengths(16, 32);
   lengths[8] = 0;

@@ -128,7 +128,7 @@ TEST(ExpertRanks, ReadNothingOnTheHostButTheCounts) {
   }
 }
 
-/// Notes, on this thread while it lives, beside which exchanges products were computed. They are
+/// Records, on this thread while it lives, beside which exchanges products were computed. They are
 /// waited for in the order in which they start.
 class Exchanges {
  public:
@@ -276,8 +276,8 @@ TEST(ExpertRanks, HaveTheSameBitsWithASessionWithEveryOverlap) {
   }
 }
 
-/// What replays start from: rows that travelled, held on the host instead of on the device. They
-/// never travel again.
+/// The inputs of recomputation: rows from other ranks, offloaded to the host. They are not
+/// exchanged again.
 TEST(ExpertRanks, OffloadWhatTravelledAndRecomputeTheRest) {
   const std::string repeated = "[limits]\nrecompute_collectives = true\n";
   for (const auto& [overlap, limits] :
@@ -348,7 +348,7 @@ TEST(RowExchange, SendsRowsAndTheirGradientsBack) {
   EXPECT_TRUE(at::equal(x.grad(), at::cat(gradients)));
 }
 
-TEST(RowExchange, RefusesRowsThatNobodyGets) {
+TEST(RowExchange, RefusesRowsWithoutAReceiver) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks().size()), 1);
   EXPECT_EQ(error_text<InvalidArgument>([&] {
               (void)RowExchange::start(everyone(), at::zeros({100, 2}), counts, counts);

@@ -13,9 +13,9 @@ using testing::HostWaits;
 using testing::some_rows;
 
 /// As it is usually written: sizes depend on data, so a GPU's host waits.
-std::pair<at::Tensor, at::Tensor> plain_multihot(const at::Tensor& indices,
-                                                 const at::Tensor& probabilities,
-                                                 std::int64_t experts) {
+std::pair<at::Tensor, at::Tensor> reference_multihot(const at::Tensor& indices,
+                                                     const at::Tensor& probabilities,
+                                                     std::int64_t experts) {
   at::Tensor map = at::zeros({indices.size(0), experts}, at::kBool);
   at::Tensor spread = at::zeros({indices.size(0), experts}, probabilities.options());
   const at::Tensor there = (indices != -1).nonzero();
@@ -26,7 +26,7 @@ std::pair<at::Tensor, at::Tensor> plain_multihot(const at::Tensor& indices,
   return {map, spread};
 }
 
-TEST(Multihot, IsThatOfThePlainVersionWithoutWaiting) {
+TEST(Multihot, EqualsTheReferenceWithoutWaiting) {
   at::manual_seed(1);
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     const at::Tensor all = at::rand({17, 6}, type);
@@ -34,7 +34,7 @@ TEST(Multihot, IsThatOfThePlainVersionWithoutWaiting) {
     // Some rows have fewer, one has none.
     indices.index_put_({at::tensor({2, 5, 5, 5}), at::tensor({1, 0, 1, 2})},
                        at::scalar_tensor(-1, at::kLong));
-    const auto wanted = plain_multihot(indices, probabilities, 6);
+    const auto wanted = reference_multihot(indices, probabilities, 6);
     const HostWaits host;
     const auto found = indices_to_multihot(indices, probabilities, 6);
     EXPECT_EQ(host.waits() + host.reads(), 0);

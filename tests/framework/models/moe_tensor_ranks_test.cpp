@@ -29,7 +29,7 @@ using testing::MoeTrained;
 using testing::ranks;
 using testing::train_moe;
 
-/// The parameter: whether sequences are cut too.
+/// The parameter: whether sequences are split too.
 class TensorExperts : public ::testing::TestWithParam<bool> {
  protected:
   TensorExperts() : tensor_{group_of(Axis::kTensor), GetParam()} {}
@@ -65,7 +65,7 @@ class TensorExperts : public ::testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sequence, TensorExperts, ::testing::Bool(),
-                         [](const auto& each) { return each.param ? "cut" : "whole"; });
+                         [](const auto& each) { return each.param ? "split" : "whole"; });
 
 void TensorExperts::compare(MoeCase of) {
   of.dtype = at::kDouble;
@@ -89,7 +89,7 @@ void TensorExperts::compare(MoeCase of) {
   PipelineRunner runner(model, groups);
   const StepOutcome outcome = runner.train(moe_batches(0, groups.data.rank(), 3));
   EXPECT_TRUE(at::allclose(runner.mean_extra_losses(outcome), losses, 1e-9, 0));
-  int cut = 0;
+  int sharded = 0;
   for (const StageParameter& parameter : model.stage_parameters()) {
     at::Tensor all = wanted.at(parameter.name);
     const ExpertSlice& slice = parameter.experts;
@@ -99,7 +99,7 @@ void TensorExperts::compare(MoeCase of) {
     }
     at::Tensor found = parameter.value.grad();
     if (parameter.shard) {
-      ++cut;
+      ++sharded;
       found = gather_buffer(tensor_.group, found, *parameter.shard);
       EXPECT_EQ(found.numel(), 2 * parameter.value.numel()) << parameter.name;
     } else {
@@ -108,7 +108,7 @@ void TensorExperts::compare(MoeCase of) {
     }
     EXPECT_TRUE(at::allclose(found, all, 1e-7, 1e-10)) << parameter.name;
   }
-  EXPECT_GT(cut, 8);
+  EXPECT_GT(sharded, 8);
 }
 
 TEST_P(TensorExperts, LearnWhatOneRankLearns) {

@@ -156,7 +156,7 @@ TEST(Moe, GivesDroppedTokensNoGradient) {
   EXPECT_EQ(found.back().narrow(0, 2, 6).abs().max().item<double>(), 0);
 }
 
-TEST(Moe, MayHaveExpertsThatNobodyChooses) {
+TEST(Moe, MayHaveExpertsThatNoTokenChooses) {
   for (const double factor : {0.0, 8.0}) {
     const MoeShape shape{.experts = 4, .chosen = 1, .capacity_factor = factor};
     const auto moe = make_moe(shape);

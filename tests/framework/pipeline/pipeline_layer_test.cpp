@@ -37,7 +37,7 @@ TEST(PipelineLayer, BuildsOnlyTheLayersOfItsStage) {
   EXPECT_THAT(different(parts, weights_of(whole)), IsEmpty());
 }
 
-TEST(PipelineLayer, CutsByItsMethod) {
+TEST(PipelineLayer, SplitsByItsMethod) {
   const auto bounds = [](const std::string& method, int stages, int chunks) {
     return make_model({.stages = stages, .chunks = chunks, .seg_method = method}).bounds();
   };
@@ -79,7 +79,7 @@ TEST(PipelineLayer, SharesWeightsWithinAStageAndCopiesThemBetweenStages) {
   EXPECT_EQ(copy.name, "embedding.weight");
 }
 
-TEST(PipelineLayer, RandomNumbersFollowTheLayersPlace) {
+TEST(PipelineLayer, RandomNumbersFollowTheLayersIndex) {
   const PipelineLayer whole = make_model({.dropout = 0.5});
   const PipelineLayer first = make_model({.dropout = 0.5, .stages = 2});
   const PipelineLayer second = make_model({.dropout = 0.5, .stages = 2, .stage = 1});
@@ -113,7 +113,7 @@ TEST(PipelineLayer, BalancesByAProfile) {
               ::testing::HasSubstr("memory"));
   options.profile = profile;
   const PipelineLayer balanced(llama_layers(shape), options);
-  // One heavy layer each; the earliest such cut.
+  // One heavy layer each; the earliest such split.
   EXPECT_THAT(balanced.bounds(), ElementsAre(0, 2, 10));
 }
 

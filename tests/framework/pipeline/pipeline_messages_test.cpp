@@ -149,8 +149,8 @@ TEST_P(Messages, MayHaveSizesThatDependOnWhatIsInThem) {
   EXPECT_THAT(session.report().fallbacks, IsEmpty()) << session.report();
 }
 
-/// A first step, in which stages tell each other shapes, keeps some messages that have left, not
-/// all of them.
+/// A first step, in which stages exchange shapes, keeps some messages that have left, not all of
+/// them.
 TEST(FirstStep, DoesNotKeepWhatItHasSent) {
   constexpr std::int64_t kMicroBatches = 24;
   constexpr std::int64_t kRows = 8;

@@ -56,9 +56,9 @@ TEST(PipelineRunner, HasTheSameBitsForEveryNumberOfChunksAndEverySchedule) {
     for (const int chunks : {2, 4}) {
       for (const ScheduleKind schedule :
            {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe}) {
-        PipelineCase cut = alone;
-        cut.chunks = chunks;
-        PipelineLayer model = make_model(cut);
+        PipelineCase split = alone;
+        split.chunks = chunks;
+        PipelineLayer model = make_model(split);
         TrainingCase same = training;
         same.schedule = schedule;
         const Trained found = train_in(model, {}, same);
@@ -98,7 +98,7 @@ TEST(PipelineRunner, AnEvaluationChangesNothing) {
   EXPECT_THAT(different(testing::weights_of(model), wanted.weights), IsEmpty());
 }
 
-TEST(PipelineRunner, GoesOnWhereItIsToldTo) {
+TEST(PipelineRunner, GoesOnFromTheGivenStep) {
   const PipelineCase of{.layers = 2, .dropout = 0.3};
   const auto gradient = [&](std::int64_t step) {
     PipelineLayer model = make_model(of);
@@ -116,11 +116,11 @@ TEST(PipelineRunner, ScalesGradientsByTheLossScale) {
   PipelineRunner runner(model, {});
   const auto batches = make_batches(0, 0, 2);
   const double loss = runner.train(batches).loss.item<double>();
-  const at::Tensor plain = model.parameters()[1].grad().clone();
+  const at::Tensor unscaled = model.parameters()[1].grad().clone();
   runner.zero_gradients();
   const at::Tensor scale = at::full({}, 1024.0, at::kFloat);
   EXPECT_EQ(runner.train(batches, nullptr, scale).loss.item<double>(), loss);
-  EXPECT_TRUE(at::equal(model.parameters()[1].grad(), plain * 1024.0));
+  EXPECT_TRUE(at::equal(model.parameters()[1].grad(), unscaled * 1024.0));
 }
 
 TEST(PipelineRunner, SaysWhatItMisses) {

@@ -46,7 +46,7 @@ void exchange(std::vector<PipelineAction>& actions, PipelineActionKind kind, int
 
 TEST(ScheduleCheck, CountsPassesInFlight) {
   const ScheduleFacts facts = check_schedule(two_stages(), 1, 2);
-  EXPECT_THAT(facts.peak_in_flight, ElementsAre(2, 1));
+  EXPECT_THAT(facts.peak_passes_in_flight, ElementsAre(2, 1));
 }
 
 TEST(ScheduleCheck, SaysThatBlockingSendsDeadlockOneForwardOneBackward) {
@@ -112,7 +112,7 @@ TEST(ScheduleCheck, FindsMessagesThatAreMissingOrGoElsewhere) {
   EXPECT_THAT(problem_of(ranks), HasSubstr("has the wrong peer; stage 1 was wanted"));
   ranks = two_stages();
   ranks[0].push_back({kReceiveActivation, 0, 0, 1, 0});
-  EXPECT_THAT(problem_of(ranks), HasSubstr("has nobody at the other end"));
+  EXPECT_THAT(problem_of(ranks), HasSubstr("has no stage at the other end"));
 }
 
 TEST(ScheduleCheck, FindsTagsThatDoNotMatch) {
@@ -135,7 +135,7 @@ TEST(ScheduleCheck, FindsReceivesInAnotherOrderThanSends) {
 }
 
 TEST(ScheduleCheck, FindsStagesThatWaitForOneAnother) {
-  // Stage 0 wants the first gradient before it sends what stage 1 wants before making it.
+  // Stage 0 waits for the first gradient before it sends what stage 1 needs to compute it.
   Ranks ranks = valid(ScheduleKind::kGpipe, 2, 1, 2);
   ranks[0] = {{kForward, 0, 0},
               {kSendActivation, 0, 0, 1, 0},

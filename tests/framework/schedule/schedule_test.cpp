@@ -125,7 +125,7 @@ TEST(PipelineSchedule, HasAsManyPassesInFlightAsTheLiteratureSays) {
       const int warm_up =
           std::min(chunks == 1 ? behind : 2 * behind + (chunks - 1) * stages, passes);
       const int wanted = std::min(warm_up + 1, passes);
-      const int found = facts.peak_in_flight[static_cast<std::size_t>(stage)];
+      const int found = facts.peak_passes_in_flight[static_cast<std::size_t>(stage)];
       if (chunks == 1 || micro_batches % stages == 0) {
         EXPECT_EQ(found, wanted) << "stage " << stage;
       } else {
@@ -139,7 +139,7 @@ TEST(PipelineSchedule, HasEveryPassInFlightInGpipe) {
   for_all_shapes([](int stages, int chunks, int micro_batches) {
     const auto facts =
         check_schedule(all_ranks(kGpipe, stages, chunks, micro_batches), chunks, micro_batches);
-    EXPECT_THAT(facts.peak_in_flight, Each(micro_batches * chunks));
+    EXPECT_THAT(facts.peak_passes_in_flight, Each(micro_batches * chunks));
   });
 }
 

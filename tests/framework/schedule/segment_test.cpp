@@ -63,7 +63,7 @@ TEST(Segmentation, MakesTheHeaviestPartAsLightAsPossible) {
   EXPECT_THAT(segment_by_weight({1, 1, 1, 9}, 2), ElementsAre(0, 3, 4));
 }
 
-/// All cuts, the earliest bounds first.
+/// All splits, the earliest bounds first.
 std::vector<int> best_by_trying(const std::vector<std::int64_t>& weights, int parts) {
   const int layers = static_cast<int>(weights.size());
   std::vector<int> best;
@@ -96,7 +96,7 @@ std::vector<int> best_by_trying(const std::vector<std::int64_t>& weights, int pa
   return best;
 }
 
-TEST(Segmentation, FindsWhatTryingAllCutsFinds) {
+TEST(Segmentation, FindsWhatTryingAllSplitsFinds) {
   std::mt19937 random(7);
   for (int round = 0; round < 400; ++round) {
     std::vector<std::int64_t> weights(1 + random() % 9);
@@ -178,9 +178,9 @@ TEST(Segmentation, SaysWhatIsWrongInAText) {
     return problem_of([&] { (void)parse_segmentation(text); });
   };
   EXPECT_EQ(problem("unifrom"),
-            "[segmentation] \"unifrom\" is no way to cut a model; accepted are uniform, "
+            "[segmentation] \"unifrom\" is no way to split a model; accepted are uniform, "
             "layer:Name, memory, time, and bounds such as 0,4,8");
-  EXPECT_THAT(problem(""), HasSubstr("is no way to cut a model"));
+  EXPECT_THAT(problem(""), HasSubstr("is no way to split a model"));
   EXPECT_THAT(problem("layer: "), HasSubstr("names no layer"));
   EXPECT_THAT(problem("0,4x,8"), HasSubstr("holds \"4x\" where a whole number was wanted"));
   EXPECT_THAT(problem("0,,8"), HasSubstr("holds \"\" where"));
@@ -190,7 +190,7 @@ TEST(Segmentation, SaysWhatIsWrongInAText) {
   EXPECT_THAT(problem("0,99999999999"), HasSubstr("holds \"99999999999\""));
 }
 
-TEST(Segmentation, CutsByWhateverMethodIsAsked) {
+TEST(Segmentation, SplitsByEveryMethod) {
   const SegmentationLayers layers{{"A", "B", "A", "B"}, {1, 1, 1, 9}, {9, 1, 1, 1}};
   const auto bounds = [&](const char* text) {
     return segment(parse_segmentation(text), layers, 2);
@@ -207,7 +207,7 @@ TEST(Segmentation, NeedsAProfileForWeights) {
   const SegmentationLayers layers{{"A", "B"}, {}, {1}};
   EXPECT_THAT(
       problem_of([&] { (void)segment(parse_segmentation("memory"), layers, 2); }),
-      HasSubstr("\"memory\" cuts by a profile, and there is none; record one first, or take"));
+      HasSubstr("\"memory\" splits by a profile, and there is none; record one first, or use"));
   EXPECT_THAT(problem_of([&] { (void)segment(parse_segmentation("time"), layers, 2); }),
               HasSubstr("\"time\" needs a weight for each of the 2 layers, found 1"));
 }

@@ -72,7 +72,7 @@ bool repeats_collectives(const Plan& plan) {
   return false;
 }
 
-/// The parameter: whether sequences are cut too.
+/// The parameter: whether sequences are split too.
 class TensorModels : public ::testing::TestWithParam<bool> {
  protected:
   TensorModels()
@@ -107,7 +107,7 @@ class TensorModels : public ::testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sequence, TensorModels, ::testing::Bool(),
-                         [](const auto& each) { return each.param ? "cut" : "whole"; });
+                         [](const auto& each) { return each.param ? "split" : "whole"; });
 
 TEST_P(TensorModels, LearnWhatOneRankLearns) {
   for (const char* kind : {"llama", "gpt"}) {
@@ -118,11 +118,11 @@ TEST_P(TensorModels, LearnWhatOneRankLearns) {
     const Trained found = train_in(model, make_pipeline_groups(ranks(), topology_, model), how);
     // Sums are made in another order.
     EXPECT_NEAR(found.losses.back(), wanted.losses.back(), 1e-5) << kind;
-    int cut = 0;
+    int sharded = 0;
     for (const StageParameter& parameter : model.stage_parameters()) {
       at::Tensor whole = parameter.value.detach();
       if (parameter.shard) {
-        ++cut;
+        ++sharded;
         EXPECT_EQ(whole.numel() * 2, wanted.weights.at(parameter.name).numel()) << parameter.name;
         whole = gather_buffer(tensor_.group, whole, *parameter.shard);
       } else {
@@ -132,14 +132,14 @@ TEST_P(TensorModels, LearnWhatOneRankLearns) {
       EXPECT_TRUE(at::allclose(whole, wanted.weights.at(parameter.name), 1e-3, 1e-5))
           << parameter.name;
     }
-    EXPECT_GT(cut, 4);
+    EXPECT_GT(sharded, 4);
   }
 }
 
 TEST_P(TensorModels, HaveTheSameBitsWithASession) {
   for (const char* kind : {"llama", "gpt"}) {
     const PipelineCase of{.model = kind, .layers = 2, .dropout = 0.2};
-    // One step records, one proves, one does as planned.
+    // One step records, one verifies, one runs as planned.
     const TrainingCase how{.steps = 3, .micro_batches = 2, .autocast = at::kBFloat16};
     const Trained wanted = train(of, how);
     for (const std::string& rules :
@@ -162,7 +162,7 @@ TEST_P(TensorModels, HaveTheSameBitsWithASession) {
   }
 }
 
-TEST_P(TensorModels, ShareWhatEntersLayersUnlessSequencesAreCut) {
+TEST_P(TensorModels, ShardInputsOfLayersUnlessSequencesAreSplit) {
   const PipelineCase of{.model = "gpt", .layers = 4, .dropout = 0.2};
   const TrainingCase how{.steps = 5, .micro_batches = 3};
   const Trained wanted = train(of, how);

@@ -94,7 +94,7 @@ class TensorParallelRanks : public ::testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sequence, TensorParallelRanks, ::testing::Bool(),
-                         [](const auto& each) { return each.param ? "cut" : "whole"; });
+                         [](const auto& each) { return each.param ? "split" : "whole"; });
 
 TEST_P(TensorParallelRanks, MoveForwardAndBackwardAsTheySay) {
   const std::int64_t n = parallel_.ranks();
@@ -133,11 +133,12 @@ TEST_P(TensorParallelRanks, MoveForwardAndBackwardAsTheySay) {
   }
 }
 
-TEST_P(TensorParallelRanks, RefuseASequenceThatCannotBeCut) {
+TEST_P(TensorParallelRanks, RefuseASequenceThatCannotBeDivided) {
   const at::Tensor odd = common({kBatch, 2 * parallel_.ranks() + 1, 3}, 1);
   for (const auto move : {scatter_sequence, split_sequence}) {
-    EXPECT_THAT(error_text<InvalidArgument>([&] { (void)move(parallel_, odd); }),
-                HasSubstr("cannot be cut into " + std::to_string(parallel_.ranks()) + " equal"));
+    EXPECT_THAT(
+        error_text<InvalidArgument>([&] { (void)move(parallel_, odd); }),
+        HasSubstr("cannot be divided into " + std::to_string(parallel_.ranks()) + " equal"));
   }
 }
 
@@ -199,12 +200,13 @@ TEST_P(TensorParallelRanks, ShareTheVocabularyOfEmbeddingAndLoss) {
   const auto dense = std::make_shared<VocabularyEmbedding>(alone, weight.clone());
   const at::Tensor wanted = run(alone, *dense);
   wanted.backward();
-  const auto cut = std::make_shared<VocabularyEmbedding>(parallel_, weight);
-  const at::Tensor found = run(parallel_, *cut);
+  const auto sharded = std::make_shared<VocabularyEmbedding>(parallel_, weight);
+  const at::Tensor found = run(parallel_, *sharded);
   found.backward();
   EXPECT_TRUE(close(found, wanted));
   expect_equal_on_all_ranks(found.reshape({1}));
-  EXPECT_TRUE(close(whole_gradient(*cut, "weight"), dense->named_parameters()["weight"].grad()));
+  EXPECT_TRUE(
+      close(whole_gradient(*sharded, "weight"), dense->named_parameters()["weight"].grad()));
 }
 
 TEST_P(TensorParallelRanks, KeepTheLossFiniteForLargeLogits) {
@@ -215,7 +217,7 @@ TEST_P(TensorParallelRanks, KeepTheLossFiniteForLargeLogits) {
   EXPECT_TRUE(at::allclose(found, wanted, 1e-6));
 }
 
-TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreCut) {
+TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreSharded) {
   seed_generators(at::kCPU, 3);
   const at::Tensor before = at::rand({4});
   at::Tensor first;
@@ -244,7 +246,7 @@ TEST_P(TensorParallelRanks, DrawTheirOwnNumbersOnlyWhereTensorsAreCut) {
   EXPECT_TRUE(at::equal(at::rand({4}), after));
 }
 
-TEST_P(TensorParallelRanks, DropWhatLiesBetweenBlocksAsItIsCut) {
+TEST_P(TensorParallelRanks, DropWhatLiesBetweenBlocksAsItIsSharded) {
   seed_generators(at::kCPU, 3);
   const at::Tensor dropped = dropout_between(parallel_, at::ones({64}), 0.5, true);
   const at::Tensor all = parallel_.group.all_gather(dropped);

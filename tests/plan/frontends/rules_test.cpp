@@ -34,7 +34,7 @@ min_elements = 1000
 action = "offload"
 tier = "file"
 shard = true
-second = "keep"
+fallback = "keep"
 skip = "3 MiB"
 fraction = 0.5
 

@@ -9,6 +9,7 @@
 #include "plan/support/recompute_queries.hpp"
 #include "plan/support/replay_check.hpp"
 #include "plan/support/synthetic_profile.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway {
 namespace {
@@ -51,8 +52,9 @@ TEST(Recompute, WalksEveryCallOnceHoweverManyWaysLeadToIt) {
 }
 
 TEST(Recompute, OfRandomProfilesCanBeExecuted) {
+  const auto cases = static_cast<std::uint64_t>(testing::cases_of(1000));
   std::size_t recorded = 0;
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(seed);
     const Profile profile = testing::random_profile(random);
     const Plan plan = plan_by(
@@ -61,7 +63,7 @@ TEST(Recompute, OfRandomProfilesCanBeExecuted) {
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
     for (const ChunkPlan& chunk : plan.chunks) recorded += chunk.operators.size();
   }
-  EXPECT_GT(recorded, 100U);
+  EXPECT_GT(recorded, cases / 10);
 }
 
 /// Four layers of calls that read what came before, some of it saved.
@@ -95,9 +97,10 @@ TEST(Recompute, OfRandomGraphsCanBeExecuted) {
       "[[rule]]\nscope = \"away\"\naction = \"offload\"\n"
       "[[rule]]\nmade_in = \"covered\"\naction = \"recompute\"\n"
       "[[rule]]\nscope = \"recomputed\"\naction = \"recompute\"\n";
+  const auto cases = static_cast<std::uint64_t>(testing::cases_of(1000));
   std::size_t recorded = 0;
   std::size_t held = 0;
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(seed);
     const Profile profile = random_graph(random);
     if (seed % 20 == 0) {
@@ -109,8 +112,8 @@ TEST(Recompute, OfRandomGraphsCanBeExecuted) {
     recorded += plan.chunks[0].operators.size();
     held += plan.chunks[0].anchors.size();
   }
-  EXPECT_GT(recorded, 5000U);
-  EXPECT_GT(held, 2000U);
+  EXPECT_GT(recorded, 5 * cases);
+  EXPECT_GT(held, 2 * cases);
 }
 
 }  // namespace

@@ -412,7 +412,7 @@ TEST(Recompute, TakesTheFallbackWhereItIsNotPossible) {
               "rule 1 (r.toml:1), but not recomputable: " + std::string(each.why) + ": keep");
     EXPECT_THAT(calls(kept), IsEmpty());
     const Plan offloaded =
-        checked_plan(graph.profile(), kRecompute + std::string("second = \"offload\""));
+        checked_plan(graph.profile(), kRecompute + std::string("fallback = \"offload\""));
     EXPECT_EQ(offloaded.chunks[0].decisions[0].action, (Action{ActionKind::kOffload, false, ""}));
     EXPECT_EQ(offloaded.chunks[0].decisions[0].fallback, ActionKind::kKeep);
     EXPECT_THAT(offloaded.chunks[0].decisions[0].reason, ::testing::EndsWith(": offload"));

@@ -83,7 +83,7 @@ TEST(PlanByRules, LetsTheFirstRuleThatMatchesDecide) {
 [[rule]]
 scope = "*.mlp.act"
 action = "recompute"
-second = "offload"
+fallback = "offload"
 [[rule]]
 name = "the rest of the MLP"
 scope = "*.mlp"

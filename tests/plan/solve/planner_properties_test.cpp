@@ -10,18 +10,10 @@
 #include "plan/support/replay_check.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/planner.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway {
 namespace {
-
-/// Sanitizers take ten times as long.
-constexpr int few_or(int number) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return number / 20;
-#else
-  return number;
-#endif
-}
 
 /// A random profile and schedule, and what is known of them without the planner.
 class RandomCase {
@@ -139,7 +131,7 @@ class RandomCase {
 
 TEST(PlannerProperties, PlansAreValidFitAndBeatSimpleRules) {
   int within_gap = 0;
-  const int cases = few_or(2000);
+  const int cases = testing::cases_of(2000);
   for (int seed = 0; seed < cases; ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     random.set_random_budget();
@@ -162,7 +154,8 @@ TEST(PlannerProperties, PlansAreValidFitAndBeatSimpleRules) {
 
 TEST(PlannerProperties, NoPlanIsFasterThanTheBounds) {
   int fitted = 0;
-  for (int seed = 0; seed < few_or(300); ++seed) {
+  const int cases = testing::cases_of(300);
+  for (int seed = 0; seed < cases; ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     random.set_random_budget();
     const Rules none;
@@ -183,12 +176,12 @@ TEST(PlannerProperties, NoPlanIsFasterThanTheBounds) {
       ASSERT_LE(closed, evaluated.simulation.step_ns) << "seed " << seed;
     }
   }
-  EXPECT_GT(fitted, few_or(300));
+  EXPECT_GT(fitted, cases);
 }
 
 TEST(PlannerProperties, NothingBeatsThePlanWhereAllPlansCanBeTried) {
   int cases = 0;
-  for (int seed = 0; cases < few_or(100); ++seed) {
+  for (int seed = 0; cases < testing::cases_of(100); ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     if (random.number_of_plans() > 800 || random.number_of_plans() < 9) continue;
     ++cases;
@@ -202,7 +195,7 @@ TEST(PlannerProperties, NothingBeatsThePlanWhereAllPlansCanBeTried) {
 }
 
 TEST(PlannerProperties, MoreMemoryIsNeverSlower) {
-  for (int seed = 0; seed < few_or(60); ++seed) {
+  for (int seed = 0; seed < testing::cases_of(60); ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     std::optional<PlannedStep> before;
     for (const double share : {0.0, 0.3, 0.6, 1.0}) {

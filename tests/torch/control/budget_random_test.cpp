@@ -10,6 +10,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "spillway/torch/scope.hpp"
+#include "support/random_cases.hpp"
 #include "torch/support/program.hpp"
 
 namespace spillway {
@@ -234,14 +235,14 @@ Totals check(int models, const std::function<Passes(Random&)>& passes_of) {
 }
 
 TEST(Budgets, HoldForRandomModels) {
-  const Totals totals = check(120, [](Random&) { return Passes{}; });
+  const Totals totals = check(testing::cases_of(120), [](Random&) { return Passes{}; });
   EXPECT_LT(totals.infeasible, totals.models / 2);
   EXPECT_GT(totals.recomputed, totals.models / 8);
   EXPECT_GT(totals.offloaded, totals.models / 10);
 }
 
 TEST(Budgets, HoldForSeveralPasses) {
-  const Totals totals = check(40, [](Random& random) {
+  const Totals totals = check(testing::cases_of(40), [](Random& random) {
     return Passes{2 + static_cast<int>(random() % 2), random() % 2 == 0};
   });
   EXPECT_LT(totals.infeasible, totals.models * 3 / 4);

@@ -9,8 +9,8 @@
 /// are waited for where it comes to start(), so that what was computed in between overlaps there
 /// too.
 ///
-/// These are functional collectives of c10d: a session sees them as operators and takes what they
-/// give as it is (recipes stop at them).
+/// These are functional collectives of c10d: a session sees them as operators and does not
+/// recompute their results (recipes stop at them).
 /// Ordering: all members start the same exchanges in the same order, forward and backward.
 /// Threads:  as Group.
 #pragma once

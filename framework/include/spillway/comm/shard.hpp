@@ -1,4 +1,4 @@
-/// How a tensor is cut over the ranks of a group, and put together again.
+/// How a tensor is sharded over the ranks of a group, and gathered.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Shard {
 };
 
 /// The part of `rank` among `ranks`, a tensor of its own.
-/// Errors: InvalidArgument if the blocks do not make up the dimension, or cannot be cut so.
+/// Errors: InvalidArgument if the blocks do not make up the dimension, or cannot be divided evenly.
 [[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const Shard& shard, int rank, int ranks);
 
 /// The whole of all parts, by rank.

@@ -26,7 +26,7 @@ enum class Axis { kData, kPipeline, kTensor, kExpert };
 using AxisOrder = std::array<Axis, 4>;
 
 /// As Megatron's tp-ep-dp-pp: tensor ranks next to each other, where links are fastest; stages,
-/// which speak least, farthest apart.
+/// which communicate least, farthest apart.
 inline constexpr AxisOrder kMegatronOrder{Axis::kTensor, Axis::kExpert, Axis::kData,
                                           Axis::kPipeline};
 /// As Paddle's hybrid topology (data, pipe, model): whole pipelines next to each other.
@@ -40,7 +40,7 @@ struct TopologySizes {
   int expert = 1;
 };
 
-/// A rank's place along each axis.
+/// A rank's position along each axis.
 struct Coordinates {
   int data = 0;
   int pipeline = 0;
@@ -60,7 +60,7 @@ class Topology {
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
   [[nodiscard]] int size(Axis axis) const;
 
-  /// Errors: InvalidArgument if there is no such rank, or no such place.
+  /// Errors: InvalidArgument if there is no such rank, or no such position.
   [[nodiscard]] Coordinates coordinates(int rank) const;
   [[nodiscard]] int coordinate(int rank, Axis axis) const { return coordinates(rank)[axis]; }
   [[nodiscard]] int rank(const Coordinates& coordinates) const;
@@ -71,8 +71,8 @@ class Topology {
   [[nodiscard]] std::vector<int> ranks_along(int rank, Axis axis) const;
   [[nodiscard]] std::vector<int> ranks_along(int rank, const std::vector<Axis>& axes) const;
 
-  /// All ranks, cut into such lists: what World::group() takes. The lists are in the order of their
-  /// first ranks.
+  /// All ranks, divided into such lists: what World::group() takes. The lists are in the order of
+  /// their first ranks.
   [[nodiscard]] std::vector<std::vector<int>> partition(Axis axis) const;
   [[nodiscard]] std::vector<std::vector<int>> partition(const std::vector<Axis>& axes) const;
 

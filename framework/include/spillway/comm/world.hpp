@@ -1,4 +1,4 @@
-/// Who is there: the ranks of a job, and how groups of them are made.
+/// The ranks of a job, and how groups of them are made.
 ///
 ///   auto world = spillway::detect_world();
 ///   spillway::Topology topology(world->size(), {.data = 0, .pipeline = 4});
@@ -29,12 +29,12 @@
 namespace spillway {
 
 struct WorldOptions {
-  /// The longest that a wait for other ranks may take; then it throws and names them. Zero: for
-  /// ever. Other ranks may load data, plan, or write a checkpoint meanwhile.
+  /// The longest that a wait for other ranks may take; then it throws and names them. Zero:
+  /// no limit. Other ranks may load data, plan, or write a checkpoint meanwhile.
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   /// The longest that a rank may show no sign of life. A thread of every rank shows it, whatever
   /// the others do, so only a rank that was stopped, or whose machine was lost, is silent. Then the
-  /// rank that watches it ends the job and names it. Zero: nobody watches. MPI only.
+  /// rank that watches it ends the job and names it. Zero: no watching. MPI only.
   std::chrono::milliseconds silence{std::chrono::minutes(1)};
   /// Larger messages travel in pieces of this size. MPI only; at most 2 GiB - 1.
   Bytes largest_message{1ULL << 30U};
@@ -50,9 +50,9 @@ class World {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// The members' list of `partition` that holds this rank, as a group; the place in the list is
-  /// the group rank. Every rank is in exactly one list; lists of one rank give a group that needs
-  /// nobody.
+  /// The members' list of `partition` that holds this rank, as a group; its position there is
+  /// the group rank. Every rank is in exactly one list; lists of one rank give a group without
+  /// communication.
   /// Ordering: collective over the whole world, with the same arguments everywhere.
   /// Errors:   InvalidArgument if a rank is in no list or twice; CommunicationError if a rank asked
   ///           for something else, or did not come.
@@ -76,7 +76,7 @@ void run_guarded(World& world, const std::function<void()>& body);
 /// The ranks that mpirun or srun started, groups for CPU tensors. Loads libspillway_mpi.so: the
 /// file that SPILLWAY_MPI_PLUGIN names, or from the folder of the program, ../lib beside it, or the
 /// folder above it.
-/// Errors: CommunicationError if the plugin or MPI is not there, with the places that were tried.
+/// Errors: CommunicationError if the plugin or MPI is not there, with the paths that were tried.
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(const WorldOptions& options = {});
 
 /// Where the ranks of NCCL meet. The variables are those of torchrun.
@@ -93,22 +93,22 @@ struct NcclAddress {
 
 /// Whether this build has NCCL.
 [[nodiscard]] bool has_nccl() noexcept;
-/// Groups for CUDA tensors over NCCL. If other threads than that of the address are to speak NCCL,
+/// Groups for CUDA tensors over NCCL. If threads other than that of the address use NCCL,
 /// they set the device of `local_rank` as current first.
 /// Errors: InvalidArgument if this build has no NCCL or there is no such device.
 [[nodiscard]] std::unique_ptr<World> make_nccl_world(const NcclAddress& address,
                                                      const WorldOptions& options = {});
-/// The same with ranks and address from `start`, which stays the one that ends the job.
+/// The same with ranks and address from `start`, which still ends the job.
 [[nodiscard]] std::unique_ptr<World> make_nccl_world(std::unique_ptr<World> start,
                                                      const WorldOptions& options = {});
 
 /// Makes a group of torch.distributed with these members, on all ranks in the same order, and gives
 /// the name under which c10d knows it. Called for every list of a partition, as
-/// torch.distributed.new_group() wants it.
+/// torch.distributed.new_group() requires it.
 using NewTorchGroup = std::function<std::string(const std::vector<int>& ranks)>;
 /// What ends the job; called by abort(), which ends this process when it returns.
 using TorchAbort = std::function<void(const std::string& why)>;
-/// Groups that torch.distributed makes. Each is held as long as a Group of it is.
+/// Groups that torch.distributed makes. Each is kept alive as long as a Group of it is.
 [[nodiscard]] std::unique_ptr<World> make_torch_world(int rank, int size, NewTorchGroup new_group,
                                                       TorchAbort abort = {},
                                                       const WorldOptions& options = {});

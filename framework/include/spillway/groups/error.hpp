@@ -1,4 +1,4 @@
-/// The error of everything that speaks with other ranks.
+/// The error of everything that communicates with other ranks.
 #pragma once
 
 #include "spillway/core/error.hpp"

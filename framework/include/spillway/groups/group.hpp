@@ -1,23 +1,22 @@
-/// Some ranks of a job that speak with each other: collectives, and tensors sent from one to
-/// another.
+/// Some ranks of a job that communicate: collectives, and tensors sent from one to another.
 ///
 ///   Group data = world->group("data", topology.partition(Axis::kData));
 ///   data.all_reduce(gradient);
 ///   Pending sent = pipeline.send(activation, pipeline.rank() + 1, tag);
 ///
-/// A Group is a c10d::ProcessGroup with the ranks of its members, whoever made it: the MPI plugin,
-/// NCCL, or torch.distributed. World makes them (spillway/parallel/world.hpp).
+/// A Group is a c10d::ProcessGroup with the ranks of its members, made by the MPI plugin,
+/// NCCL, or torch.distributed. World makes them (spillway/comm/world.hpp).
 ///
 /// Order:   all members call the same collectives in the same order. Sends and receives between two
 ///          ranks match by tag, those with the same tag in the order of the calls, and are not
-///          ordered against collectives. Groups do not know of each other.
+///          ordered against collectives. Groups are independent.
 /// Tensors: dense, on the CPU or a CUDA device. NCCL takes CUDA tensors only; all others take both,
-///          CUDA tensors by way of host memory, which synchronises the host. What is written must
+///          CUDA tensors through host memory, which synchronises the host. What is written must
 ///          be contiguous. Until an operation is done its tensors must not be
 ///          written, nor read if it writes them. Nothing here is seen by autograd.
 /// Bits:    a collective gives the same bits on all members and in every run with the same groups.
 ///          With MPI each element is summed in the order of the group ranks, so that the bits do
-///          not depend on how tensors are cut into pieces either. Sums of bfloat16 and half are
+///          not depend on how tensors are split into pieces either. Sums of bfloat16 and half are
 ///          made in float and rounded once (MPI); gloo and NCCL sum as they do.
 /// Threads: different groups may be used at once by different threads. Of one group, collectives by
 ///          one thread at a time; sends and receives by any.
@@ -56,7 +55,7 @@ class Group {
   explicit Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int> world_ranks,
                  std::string name = "group", std::chrono::milliseconds timeout = {});
 
-  /// This rank's place among the members.
+  /// This rank's position among the members.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   /// World ranks by group rank.

@@ -5,10 +5,10 @@
 
 namespace spillway {
 
-/// Move-only. Holds the tensors of its operation until it is done.
+/// Move-only. Keeps the tensors of its operation alive until it is done.
 /// Dropped without wait(): the operation goes on and its tensors live until it is done; dropping
-/// never blocks. What failed after that nobody hears of, and a CUDA tensor that travels through
-/// host memory gets its result in wait() only.
+/// never blocks. A failure after that is not reported, and a CUDA tensor that travels through host
+/// memory gets its result in wait() only.
 /// Threads: one at a time.
 class Pending {
  public:

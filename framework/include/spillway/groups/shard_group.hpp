@@ -1,4 +1,4 @@
-/// Groups by which sessions share buffers: see docs/rules.md on `shard`.
+/// Groups over which sessions shard buffers: see docs/rules.md on `shard`.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace spillway {
 
 /// Gathers parts over `group`, and sends words over it or over `words`, which has the same members.
 /// Give one for `words` that takes CPU tensors where `group` takes CUDA tensors only (NCCL): words
-/// by way of the device make the host wait for it. Neither group may be used for anything else: the
+/// through the device make the host wait for it. Neither group may be used for anything else: the
 /// session calls them when its plan says so, between whatever collectives a model has.
 ///
 ///   const auto tensor_ranks = topology.partition(Axis::kTensor);

@@ -1,4 +1,4 @@
-/// A Llama-shaped language model in eager LibTorch, with the scopes that rules speak of:
+/// A Llama-shaped language model in eager LibTorch, with the scopes that rules name:
 /// layers.N.attention.{norm,qkv,core,proj}, layers.N.mlp.{norm,fc1,act,fc2}, head; with experts
 /// those of moe.hpp within layers.N.mlp.
 #pragma once
@@ -55,7 +55,7 @@ class Llama {
   /// most shape().tokens.
   [[nodiscard]] at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets) const;
 
-  /// The parts of loss(), for whoever runs the layers in another way: loss() is
+  /// The parts of loss(), for callers that run the layers themselves: loss() is
   /// embed(), then run_layer() of each layer, then predict().
   [[nodiscard]] at::Tensor embed(const at::Tensor& tokens) const;
   [[nodiscard]] at::Tensor run_layer(int layer, const at::Tensor& x) const;

@@ -1,4 +1,4 @@
-/// A mixture of experts: an MLP of which every token passes only a few parts, which may lie on
+/// A mixture of experts: an MLP of which every token uses only a few parts, which may lie on
 /// different ranks.
 ///
 ///   MoeShape shape{.experts = 8, .chosen = 2, .ffn = 1024};
@@ -71,8 +71,8 @@ void check(const MoeShape& shape);
 struct MlpShape {
   std::int64_t hidden = 0;
   bool gated = true;
-  double scale = 0.02;         ///< Of the first layer's weights at the start,
-  double output_scale = 0.02;  ///< and of the second's.
+  double scale = 0.02;         ///< Of the initial weights of the first layer.
+  double output_scale = 0.02;  ///< Of those of the second layer.
   at::TensorOptions options = {};
   TensorParallel parallel = {};  ///< The ranks that share the widths of all experts.
 };

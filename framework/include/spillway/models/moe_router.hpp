@@ -32,10 +32,10 @@ struct Routing {
 };
 
 /// `x`: [..., hidden], between blocks; `weight`: [experts, hidden]. The losses are left out where
-/// nothing is learnt. No host synchronisation.
+/// gradients are off. No host synchronisation.
 ///
 /// With tensor ranks, what follows may give each of them a part of the gradient of the weights. If
-/// sequences are cut, `x` is [batch, length / ranks, hidden], and the routing is of all tokens of
+/// sequences are split, `x` is [batch, length / ranks, hidden], and the routing is of all tokens of
 /// the group; what one rank reports of the losses is then its part of a sum.
 [[nodiscard]] Routing route(const at::Tensor& x, const at::Tensor& weight, std::int64_t chosen,
                             const RouterShape& shape, const TensorParallel& parallel = {});
@@ -46,7 +46,7 @@ struct Routing {
 
 /// Where a row has which experts. `indices`: [tokens, k] of experts, each at most once a row, -1
 /// for none; `probabilities`: of the same sizes, or undefined. Gives [tokens, experts] as bool, and
-/// with the probabilities at those places and zero elsewhere. Shapes follow from shapes alone, so
+/// with the probabilities in those columns and zero elsewhere. Shapes follow from shapes alone, so
 /// the host waits for nothing; autograd goes through the probabilities.
 [[nodiscard]] std::pair<at::Tensor, at::Tensor> indices_to_multihot(const at::Tensor& indices,
                                                                     const at::Tensor& probabilities,

@@ -26,10 +26,10 @@ using Tensors = std::vector<at::Tensor>;
 struct LayerDesc {
   /// What the layer is, for segmentation by "layer:Kind".
   std::string kind;
-  /// Its place in the model, "layers.3": the beginning of its parameters' names, and the scope in
+  /// Its path in the model, "layers.3": the beginning of its parameters' names, and the scope in
   /// which it runs. No two layers have the same.
   std::string name;
-  /// Makes the layer. The default generators are seeded by the layer's place in the model before,
+  /// Makes the layer. The default generators are seeded by the layer's index in the model before,
   /// so that its weights do not depend on which stage builds it.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
   std::function<Tensors(torch::nn::Module&, const Tensors&)> forward;

@@ -5,7 +5,7 @@
 ///                                             .loss_fn = language_model_loss,
 ///                                             .seg_method = "layer:LlamaLayer"});
 ///
-/// The list of layers is cut into num_stages * chunks parts; a stage builds the parts chunk *
+/// The list of layers is split into num_stages * chunks parts; a stage builds the parts chunk *
 /// num_stages + stage and nothing else. PipelineRunner runs them in the order of a schedule.
 ///
 /// Threads: one at a time.
@@ -40,11 +40,11 @@ struct PipelineLayerOptions {
   std::string seg_method = "uniform";
   /// Of the whole model in one process, for "memory" and "time".
   std::shared_ptr<const Profile> profile;
-  /// So many layers are recomputed as one from what enters them; 0: none. See rules().
+  /// Groups of so many layers are recomputed from their inputs; 0: none. See rules().
   int recompute_interval = 0;
-  /// What enters them goes to the host,
+  /// The inputs of those layers are offloaded to the host.
   bool recompute_offload = false;
-  /// or is cut into parts over the ranks of the tensor-parallel group.
+  /// The inputs of those layers are sharded over the ranks of the tensor-parallel group.
   bool recompute_partition = false;
   std::uint64_t seed = 0;  ///< Of weights, and of what is random in the layers.
   at::Device device = at::kCPU;
@@ -59,12 +59,12 @@ struct PipelineLayerOptions {
 /// A parameter of this stage.
 struct StageParameter {
   std::string name;   ///< In the whole model: "layers.3.attention.qkv".
-  int layer = 0;      ///< The layer in the whole model, and
-  int position = 0;   ///< its place within it: with the layer, the same order on every layout.
+  int layer = 0;      ///< Index of its layer in the whole model.
+  int position = 0;   ///< In the layer. (layer, position) is the same order on every layout.
   int chunk = 0;      ///< Of this stage.
   bool copy = false;  ///< Another stage, or an earlier layer there, has the original.
   at::Tensor value;
-  /// How the whole is cut over the tensor-parallel group; empty: `value` is the whole.
+  /// How it is sharded over the tensor-parallel group; empty: `value` is the whole.
   std::optional<Shard> shard = std::nullopt;
   ExpertSlice experts = {};  ///< Those whose weights it has, if any.
 };
@@ -85,7 +85,7 @@ class PipelineLayer {
   PipelineLayer(std::vector<LayerDesc> layers, PipelineLayerOptions options);
 
   /// Runs the layers of a chunk. Before each the default generators are seeded by `pass_seed` and
-  /// the layer's place in the model, so that what is random in it does not depend on the layout.
+  /// the layer's index in the model, so that what is random in it does not depend on the layout.
   [[nodiscard]] Tensors forward(int chunk, const Tensors& inputs, std::uint64_t pass_seed) const;
   [[nodiscard]] at::Tensor loss(const at::Tensor& output, const at::Tensor& target) const;
 

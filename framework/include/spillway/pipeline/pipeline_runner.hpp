@@ -8,8 +8,8 @@
 ///     optimizer.step();
 ///   }
 ///
-/// Sends and receives do not wait for each other: a message leaves when it is made, the next one to
-/// come is expected while this stage computes. Shapes are told once for each shape of a
+/// Sends and receives do not wait for each other: a message is sent when it is made, and the next
+/// receive is posted while this stage computes. Shapes are sent once for each shape of a
 /// micro-batch. After train() the gradients are those of the mean loss over all micro-batches of
 /// all data ranks, each weighed by its number of targets on its data rank. Ranks along the expert
 /// axis count as data ranks: gradients of experts, which got the tokens of all of them, are summed
@@ -42,12 +42,12 @@
 
 namespace spillway {
 
-/// The groups that a pipeline speaks through. Default: this rank alone.
+/// The groups that a pipeline communicates over. Default: this rank alone.
 struct PipelineGroups {
-  Group activations = Group();   ///< By stage,
-  Group gradients = Group();     ///< and once more: see make_schedule() for why.
-  Group data = Group();          ///< The ranks with the same weights, but for experts:
-  Group same_experts = Group();  ///< among them those that have the same experts, too.
+  Group activations = Group();   ///< By stage.
+  Group gradients = Group();     ///< By stage; see make_schedule() for why there are two.
+  Group data = Group();          ///< The ranks with the same weights, experts excepted.
+  Group same_experts = Group();  ///< The ranks with the same weights, experts included.
   std::vector<Group> shared;     ///< One for each of PipelineLayer::all_shared_weights().
 };
 
@@ -59,7 +59,7 @@ struct PipelineRunnerOptions {
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   /// Operators run in this type where autocast says so.
   std::optional<at::ScalarType> autocast = std::nullopt;
-  /// Tell the shapes of every message, for layers whose results have sizes that do not follow from
+  /// Send the shapes of every message, for layers whose results have sizes that do not follow from
   /// those of the micro-batch.
   bool shapes_every_time = false;
   /// Gradients are summed over data ranks in pieces of about this size.
@@ -103,8 +103,8 @@ class PipelineRunner {
   [[nodiscard]] at::Tensor mean_loss(const StepOutcome& outcome) const;
 
   /// The extra losses of the outcome's step, in the order of ExtraLoss, on every rank: summed over
-  /// the layers of all stages (and the tensor ranks that cut sequences), averaged over data ranks;
-  /// zero where there are none.
+  /// the layers of all stages (and the tensor ranks that split sequences), averaged over data
+  /// ranks; zero where there are none.
   /// Ordering: as mean_loss().
   [[nodiscard]] at::Tensor mean_extra_losses(const StepOutcome& outcome) const;
 
@@ -114,7 +114,7 @@ class PipelineRunner {
   void set_step(std::int64_t step) noexcept;
   [[nodiscard]] std::int64_t step() const noexcept;
 
-  /// The passes of a step with so many micro-batches, as the session is told.
+  /// The passes of a step with so many micro-batches, as the session gets them.
   [[nodiscard]] PassSchedule passes(int micro_batches) const;
 
   class State;

@@ -2,7 +2,7 @@
 /// Pure functions: every rank computes its own list, and the lists of all ranks fit together
 /// (schedule_check.hpp).
 ///
-/// The model is cut into chunks * stages parts. A rank holds the parts
+/// The model is split into chunks * stages parts. A rank holds the parts
 /// `chunk * stages + stage`, chunk = 0 .. chunks - 1: with several chunks the parts go round the
 /// stages several times (virtual stages, interleaved pipeline).
 #pragma once
@@ -36,8 +36,8 @@ struct PipelineAction {
   int micro_batch = 0;
   int peer = -1;  ///< The stage at the other end of a message; -1 for passes.
   /// The same at both ends of a message. Between two stages no two messages of a step in the same
-  /// direction share one: it tells (activation or gradient, chunk of the sender, micro-batch). Less
-  /// than 2 * chunks * micro_batches; 0 for passes.
+  /// direction share one: it encodes (activation or gradient, chunk of the sender, micro-batch).
+  /// Less than 2 * chunks * micro_batches; 0 for passes.
   int tag = 0;
 
   bool operator==(const PipelineAction&) const = default;
@@ -59,7 +59,7 @@ struct PipelineRank {
 enum class ScheduleKind {
   /// One forward, one backward, after a warm-up of forwards alone; interleaved if chunks > 1.
   kOneForwardOneBackward,
-  /// All forwards, then all backwards. For comparison: every pass is in flight.
+  /// All forwards, then all backwards. For comparison: all passes in flight at once.
   kGpipe,
 };
 
@@ -72,20 +72,20 @@ enum class ScheduleKind {
 ///
 /// Order of the passes, P stages, v chunks, m micro-batches, on stage r:
 /// - 1F1B, v = 1: min(P - 1 - r, m) forwards, then a forward and a backward by turns, then the
-///   backwards that are left. In flight at most: that warm-up + 1, and never more than m.
+///   backwards that are left. Passes in flight at most: that warm-up + 1, and never more than m.
 /// - 1F1B, v > 1 (interleaved): micro-batches go in groups of P; a group goes forward through chunk
 ///   0, then through chunk 1, ..., and backward from the last chunk to the first. The warm-up is
 ///   min(2 (P - 1 - r) + (v - 1) P, m v) forwards. If P does not divide m, the order is that for m
 ///   rounded up to a multiple of P, with the passes of the micro-batches that are not there left
-///   out. What is left keeps its order, so it is as valid as the full one; in flight are at most
-///   as many passes, on the first stages fewer.
+///   out. What is left keeps its order, so it is as valid as the full one, and has at most as many
+///   passes in flight, on the first stages fewer.
 /// - GPipe: every micro-batch forward through chunk 0, then chunk 1, ...; then backward from the
 ///   last chunk to the first, micro-batches from the first to the last in both.
 ///
 /// Messages: a receive stands just before the pass that needs it, a send just after the pass that
 /// made it. Activations from one stage to another are received in the order in which they are sent,
 /// and so are gradients; a transport without tags needs one channel for each of the two. If a send
-/// waits until the other end receives, 1F1B deadlocks in this plain order, already for P = 2 and
+/// waits until the other end receives, 1F1B deadlocks in exactly this order, already for P = 2 and
 /// m = 2: the runner has to send without waiting, or to keep the next receive of each channel
 /// posted (one is enough for 1F1B; GPipe with several chunks needs more: check_schedule() counts
 /// them). Where P = 1, chunks hand over on the rank itself: no messages.
@@ -94,7 +94,7 @@ enum class ScheduleKind {
 [[nodiscard]] std::vector<PipelineAction> make_schedule(ScheduleKind kind,
                                                         const PipelineRank& rank);
 
-/// The passes among the actions, in order: what a session and the planner are told.
+/// The passes among the actions, in order, for a session and the planner.
 [[nodiscard]] PassSchedule passes_of(const std::vector<PipelineAction>& actions);
 
 }  // namespace spillway

@@ -11,14 +11,14 @@ namespace spillway {
 /// What the lists of all ranks amount to.
 struct ScheduleFacts {
   /// By stage: the most passes whose forward has begun and whose backward is not over.
-  std::vector<int> peak_in_flight;
+  std::vector<int> peak_passes_in_flight;
   /// For sends that block until the other end receives: how many receives of each channel (from one
   /// stage to another, activations or gradients) have to be posted ahead of the one that the list
-  /// stands at, so that no rank waits for ever. 0: none, the plain order is enough.
+  /// stands at, so that no rank waits for ever. 0: none, the list's order is enough.
   int receives_ahead = 0;
 
-  /// Whether the plain order cannot deadlock, also if every send blocks until it is received. Else
-  /// only with buffered sends, or with that many receives posted ahead.
+  /// Whether the order of the lists cannot deadlock, also if every send blocks until it is
+  /// received. Else only with buffered sends, or with that many receives posted ahead.
   [[nodiscard]] bool rendezvous_safe() const { return receives_ahead == 0; }
 };
 

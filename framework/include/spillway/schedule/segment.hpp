@@ -1,5 +1,5 @@
-/// How a list of layers is cut into the parts of a pipeline. Pure functions from numbers and names
-/// to bounds.
+/// How a list of layers is split into the parts of a pipeline. Pure functions from numbers and
+/// names to bounds.
 ///
 /// Bounds are parts + 1 numbers: 0 first, the number of layers last, each larger than the one
 /// before. Part i holds the layers from bounds[i] up to, not including, bounds[i + 1]. No part is
@@ -27,7 +27,7 @@ namespace spillway {
 [[nodiscard]] std::vector<int> segment_by_name(const std::vector<std::string>& names,
                                                std::string_view name, int parts);
 
-/// The cut whose heaviest part is as light as possible, exactly; of those that are equal in this,
+/// The split whose heaviest part is as light as possible, exactly; of those that are equal in this,
 /// the one with the earliest bounds, the first bound first. Weights may be bytes or nanoseconds.
 /// Errors: InvalidArgument also if a weight is negative, or their sum is too large to count.
 [[nodiscard]] std::vector<int> segment_by_weight(const std::vector<std::int64_t>& weights,

@@ -43,7 +43,7 @@ class ShardedModule : public torch::nn::Module {
 /// From what enters a block, enter(), to the columns of this rank.
 class ColumnLinear : public ShardedModule {
  public:
-  /// `weight`: [out, in], `bias`: [out] or undefined. `blocks`: of the columns; each is cut.
+  /// `weight`: [out, in], `bias`: [out] or undefined. `blocks`: of the columns; each is sharded.
   ColumnLinear(const TensorParallel& parallel, const at::Tensor& weight, const at::Tensor& bias,
                const std::vector<std::int64_t>& blocks = {});
 
@@ -83,8 +83,9 @@ class VocabularyEmbedding : public ShardedModule {
 };
 
 /// The mean cross entropy of predicting `targets`, [batch, length] with the whole length, by
-/// `logits`, [batch, length, vocabulary / ranks]: the same on all ranks. The logits stay where they
-/// are; three numbers for each target pass between the ranks. Sums are made in float at least.
+/// `logits`, [batch, length, vocabulary / ranks]: the same on all ranks. The logits are not
+/// moved; three numbers for each target are exchanged between the ranks. Sums are made in float at
+/// least.
 [[nodiscard]] at::Tensor vocabulary_cross_entropy(const TensorParallel& parallel,
                                                   const at::Tensor& logits,
                                                   const at::Tensor& targets);

@@ -47,7 +47,7 @@ struct TensorParallel {
 [[nodiscard]] at::Tensor gather_sequence(const TensorParallel& parallel, const at::Tensor& x);
 /// Forward: the sum of the members' tensors, of that this rank's part. Backward: all parts
 /// together.
-/// Errors: InvalidArgument if the length cannot be cut into equal parts.
+/// Errors: InvalidArgument if the length cannot be divided into equal parts.
 [[nodiscard]] at::Tensor scatter_sequence(const TensorParallel& parallel, const at::Tensor& x);
 /// Forward: this rank's part of what all members have. Backward: all parts together.
 /// Errors: as scatter_sequence().
@@ -59,7 +59,7 @@ struct TensorParallel {
 [[nodiscard]] at::Tensor leave(const TensorParallel& parallel, const at::Tensor& x);
 
 /// While it lives, this rank draws other random numbers from the device's default generator than
-/// the other members: for what is cut over the group. What is not must be drawn outside of it,
+/// the other members: for what is sharded over the group. What is not must be drawn outside of it,
 /// where the generators of all members stay alike, if they were. For a group of one it does
 /// nothing.
 ///

@@ -169,7 +169,7 @@ TEST_F(DamagedCheckpoint, IsRefusedWithTheNameOfTheFileWhereverTheDamageIs) {
   EXPECT_NO_THROW(Checkpoint(path_).verify());
 }
 
-TEST_F(DamagedCheckpoint, IsRefusedWithTheNameOfAFileThatWasCut) {
+TEST_F(DamagedCheckpoint, IsRefusedWithTheNameOfATruncatedFile) {
   for (const std::string& name : names_in(path_)) {
     const fs::path copy = folder_.path() / "copy";
     fs::copy(path_, copy);
@@ -190,7 +190,7 @@ TEST_F(DamagedCheckpoint, IsRefusedWithTheNameOfAMissingFile) {
   }
 }
 
-TEST_F(DamagedCheckpoint, DoesNotMatterToWhoWantsOtherFiles) {
+TEST_F(DamagedCheckpoint, DoesNotMatterToReadersOfOtherFiles) {
   fs::remove(path_ / "weights-00000.safetensors");
   Optimizer second(layers(1, kLayers, 0.5), {});
   EXPECT_NO_THROW(restore(Checkpoint(path_), second));

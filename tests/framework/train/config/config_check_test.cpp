@@ -14,7 +14,7 @@ struct Case {
   std::string text;
 };
 
-// The whole text: what is told of them is the arithmetic.
+// The whole text, with its arithmetic.
 TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
   const std::vector<Case> cases = {
       {{"model.heads=5"},
@@ -65,8 +65,7 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
        "sequence: 65 / 2 leaves 1"},
       {{"parallel.sequence_parallel=true"},
        "--set parallel.sequence_parallel=true: parallel.sequence_parallel = true and "
-       "parallel.tensor = 1 are impossible together: one rank has nobody to share the tokens "
-       "with"},
+       "parallel.tensor = 1 are impossible together: there is only one rank to share the tokens"},
       {{"parallel.expert=4"},
        "--set parallel.expert=4: parallel.expert = 4 and model.experts = 0 are impossible "
        "together: there are no experts to spread over ranks"},
@@ -107,13 +106,13 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
       {{"parallel.recompute_partition=true"},
        "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
        "parallel.recompute_interval = 0 are impossible together: nothing is recomputed, so there "
-       "are no inputs to cut into parts"},
+       "are no inputs to shard"},
       {{"parallel.tensor=2", "parallel.sequence_parallel=true", "parallel.recompute_interval=1",
         "parallel.recompute_partition=true"},
        "--set parallel.recompute_partition=true: parallel.recompute_partition = true and "
        "parallel.sequence_parallel = true are impossible together: each rank has another part of "
-       "the sequence, so what enters a layer is not equal on the ranks, and parts of it would not "
-       "make up the whole of any"},
+       "the sequence, so the input of a layer is not equal on the ranks and cannot be sharded "
+       "over them"},
   };
   for (const Case& each : cases) {
     EXPECT_EQ(error_text<ConfigError>([&] { (void)parse_config("", "run.toml", each.overrides); }),
@@ -121,7 +120,7 @@ TEST(ConfigTogether, RefusesWhatDoesNotFitAndDoesTheArithmetic) {
   }
 }
 
-TEST(ConfigTogether, NamesThePlaceInTheFile) {
+TEST(ConfigTogether, NamesTheLocationInTheFile) {
   EXPECT_EQ(
       error_text<ConfigError>(
           [&] { (void)parse_config("[model]\nhidden = 66\n", "run.toml", {}); }),

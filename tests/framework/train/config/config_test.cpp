@@ -66,7 +66,7 @@ budget = "33%"
   EXPECT_EQ(config.memory.budget, "33%");
 }
 
-TEST(Config, NamesPlaceAndNearestWordOfWhatIsWrong) {
+TEST(Config, NamesLocationAndNearestWordOfWhatIsWrong) {
   EXPECT_EQ(refused("[model]\nlayer = 4\n"),
             "[config] run.toml:2:1: unknown key \"layer\" in [model]; did you mean \"layers\"?");
   EXPECT_EQ(refused("[modle]\nlayers = 4\n"),
@@ -176,7 +176,29 @@ TEST(ConfigRules, AreCheckedAsInTheirOwnFile) {
       HasSubstr("run.toml:2:9: memory.rules = \"r.toml\" is impossible: the rules' tables"));
 }
 
-TEST(ConfigRules, OfNobodyAreNone) { EXPECT_FALSE(rules_of(TrainConfig().memory)); }
+TEST(ConfigRules, MayHaveOldKeysWhichWarn) {
+  ::testing::internal::CaptureStderr();
+  // Each an old name.
+  const TrainConfig old = parse_config(
+      "[memory.limits]\nin_flight = \"1 MiB\" # old name\nahead = 5\n"
+      "[[memory.rule]]\naction = \"recompute\"\nsecond = \"offload\"\n",
+      "old.toml");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "spillway: warning: config key \"second\" is now called \"fallback\"; the old name works "
+      "for one more release\n"
+      "spillway: warning: config key \"in_flight\" is now called \"offload_window\"; "  // old name
+      "the old name works for one more release\n"
+      "spillway: warning: config key \"ahead\" is now called \"prefetch_window\"; the old name "
+      "works for one more release\n");
+  const Rules rules = rules_of(old.memory).value();
+  EXPECT_EQ(rules.rules[0].fallback, ActionKind::kOffload);
+  EXPECT_EQ(rules.limits.offload_window, Bytes(1ULL << 20U));
+  EXPECT_EQ(rules.limits.prefetch_window, Bytes(5));
+  EXPECT_EQ(parse_config(to_toml(old), "again.toml"), old);
+}
+
+TEST(ConfigRules, OfAnEmptyConfigAreNone) { EXPECT_FALSE(rules_of(TrainConfig().memory)); }
 
 TEST(ConfigText, IsReadAsTheSameConfig) {
   TrainConfig config = parse_config(kInline, "run.toml");

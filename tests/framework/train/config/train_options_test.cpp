@@ -33,6 +33,9 @@ TEST(TrainOptions, AreShortForKeysThatThereAre) {
   std::set<std::string> names;
   for (const CommandOption& each : all_options()) {
     EXPECT_TRUE(names.insert(each.name).second) << each.name;
+    if (!each.old_name.empty()) {
+      EXPECT_TRUE(names.insert(each.old_name).second) << each.name;
+    }
     for (const std::string& key : each.keys) EXPECT_NE(find_key(key), nullptr) << key;
     EXPECT_EQ(each.value.empty(), each.accepts == CommandOption::Accepts::kNothing) << each.name;
     EXPECT_EQ(each.words.empty(), each.accepts != CommandOption::Accepts::kWord) << each.name;
@@ -69,6 +72,10 @@ TEST(TrainOptions, RefuseWhatIsNoWholeNumber) {
 TEST(TrainOptions, NameTheirKeysInHelp) {
   EXPECT_EQ(option("--seed").full_help(), "Of weights, data and dropout (train.seed, data.seed)");
   EXPECT_EQ(option("--baseline").full_help(), "Train without Spillway");
+}
+
+TEST(TrainOptions, KeepTheOldNameOfTheBaseline) {
+  EXPECT_EQ(option("--baseline").old_name, "--plain");  // The old name.
 }
 
 }  // namespace

@@ -55,12 +55,12 @@ TEST(SampleOrder, OfAStepDoesNotDependOnTheNumberOfDataRanks) {
   }
 }
 
-TEST(SampleOrder, ShufflesEveryNumberToAPlaceOfItsOwn) {
+TEST(SampleOrder, ShufflesEveryNumberToAPositionOfItsOwn) {
   for (const std::uint64_t count : {1U, 2U, 3U, 5U, 16U, 17U, 1000U, 4097U}) {
-    std::set<std::uint64_t> places;
-    for (std::uint64_t i = 0; i < count; ++i) places.insert(shuffled(i, count, 7));
-    EXPECT_EQ(places.size(), count);
-    EXPECT_EQ(*places.rbegin(), count - 1);
+    std::set<std::uint64_t> positions;
+    for (std::uint64_t i = 0; i < count; ++i) positions.insert(shuffled(i, count, 7));
+    EXPECT_EQ(positions.size(), count);
+    EXPECT_EQ(*positions.rbegin(), count - 1);
   }
 }
 

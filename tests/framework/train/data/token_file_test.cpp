@@ -47,7 +47,7 @@ TEST(TokenFile, TakesTheBytesOfATextAsTokens) {
   EXPECT_EQ(all_of(file), (std::vector<std::int64_t>{'a', 'b', 255}));
 }
 
-TEST(TokenFile, TakesPlainTokensOfNanoGpt) {
+TEST(TokenFile, TakesTokensOfNanoGpt) {
   const TemporaryFolder folder;
   const auto path = folder.write("a.bin", bytes_of<std::uint16_t>({7, 65535, 0}));
   EXPECT_STREQ(TokenFile(path, "auto").kind(), "nanoGPT tokens");
@@ -84,7 +84,7 @@ TEST(TokenFile, NamesOtherFilesOfLlmC) {
             "[data] " + path.string() + ": llm.c's tokens of version 1 wanted, found version 2");
 }
 
-TEST(TokenFile, RefusesFilesThatWereCut) {
+TEST(TokenFile, RefusesTruncatedFiles) {
   const TemporaryFolder folder;
   const auto path =
       folder.write("a.bin", header(20240520, 1, 4) + bytes_of<std::uint16_t>({1, 2, 3}));

@@ -24,11 +24,11 @@ std::vector<at::Tensor> gradients() {
   return made;
 }
 
-/// The gradients at these places, as copies.
-std::vector<at::Tensor> pick(const std::vector<std::int64_t>& places) {
+/// The gradients at these positions, as copies.
+std::vector<at::Tensor> pick(const std::vector<std::int64_t>& positions) {
   std::vector<at::Tensor> picked;
-  for (const std::int64_t place : places) {
-    picked.push_back(gradients()[static_cast<std::size_t>(place)]);
+  for (const std::int64_t position : positions) {
+    picked.push_back(gradients()[static_cast<std::size_t>(position)]);
   }
   return picked;
 }
@@ -41,20 +41,20 @@ TEST(Clipping, GivesTheSameBitsForEverySplit) {
        std::vector<std::vector<std::vector<std::int64_t>>>{
            {{0, 1, 2}, {3, 4, 5, 6}}, {{6, 0}, {3}, {5, 1, 2, 4}}, {{}, {6, 5, 4, 3, 2, 1, 0}}}) {
     at::Tensor sum = at::full({7}, 0, at::kDouble);
-    for (const auto& places : split) {
-      sum += GradientClipper(places, 7, at::kCPU).squared_norms(pick(places));
+    for (const auto& positions : split) {
+      sum += GradientClipper(positions, 7, at::kCPU).squared_norms(pick(positions));
     }
-    for (const auto& places : split) {
-      const std::vector<at::Tensor> part = pick(places);
+    for (const auto& positions : split) {
+      const std::vector<at::Tensor> part = pick(positions);
       EXPECT_TRUE(at::equal(clip(part, sum, 1), norm));
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        EXPECT_TRUE(at::equal(part[i], whole[static_cast<std::size_t>(places[i])]));
+      for (std::size_t i = 0; i < positions.size(); ++i) {
+        EXPECT_TRUE(at::equal(part[i], whole[static_cast<std::size_t>(positions[i])]));
       }
     }
   }
 }
 
-TEST(Clipping, BringsTheNormToTheLimit) {
+TEST(Clipping, ScalesTheNormToTheLimit) {
   const std::vector<at::Tensor> two = {at::full({1}, 3.0F), at::full({1}, 4.0F)};
   const GradientClipper clipper({0, 1}, 2, at::kCPU);
   EXPECT_EQ(clip(two, clipper.squared_norms(two), 2.5).item<double>(), 5);
@@ -100,15 +100,15 @@ TEST(Clipping, KeepsWhatIsNotFiniteVisible) {
   EXPECT_FALSE(std::isfinite(broken[0][0].item<float>()));
 }
 
-TEST(Clipping, RefusesPlacesThatCannotBe) {
+TEST(Clipping, RefusesPositionsThatCannotBe) {
   EXPECT_EQ(error_text<InvalidArgument>([] {
               GradientClipper({0, 3}, 3, at::kCPU);
             }),
-            "[clip] places below 3 wanted, each once; found 3");
+            "[clip] positions below 3 wanted, each once; found 3");
   EXPECT_EQ(error_text<InvalidArgument>([] {
               GradientClipper({1, 1}, 3, at::kCPU);
             }),
-            "[clip] places below 3 wanted, each once; found 1");
+            "[clip] positions below 3 wanted, each once; found 1");
   const GradientClipper clipper({0, 1}, 2, at::kCPU);
   EXPECT_EQ(error_text<InvalidArgument>([&] { (void)clipper.squared_norms({}); }),
             "[clip] 2 gradients wanted, found 0");

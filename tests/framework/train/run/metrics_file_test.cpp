@@ -27,7 +27,7 @@ TEST(MetricsFile, HasALineAsSoonAsItIsWritten) {
   EXPECT_EQ(text_of(path), "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":null}\n");
 }
 
-TEST(MetricsFile, BeginsAnewWithoutResuming) {
+TEST(MetricsFile, BeginsEmptyWithoutResuming) {
   const TemporaryFolder folder;
   const auto path = folder.write("metrics.jsonl", "{\"step\":1}\n");
   const MetricsFile file(path);

@@ -1,4 +1,4 @@
-// What of apps/training runs on a device: the same there as on the CPU.
+// What of framework/train runs on a device: the same there as on the CPU.
 #include <limits>
 
 #include <ATen/TensorOperators.h>

@@ -49,7 +49,7 @@ class SmallRun {
         corpus_(make_corpus(config_.data, config_.model, CorpusUse::kTraining)),
         model_(shape_of(config_.model)),
         optimizer_(named(model_), config_.optimizer),
-        clipper_(places(), static_cast<std::int64_t>(model_.parameters().size()), at::kCPU),
+        clipper_(positions(), static_cast<std::int64_t>(model_.parameters().size()), at::kCPU),
         scaler_(at::kCPU, {1024, 2, 2, 0.5}) {
     if (from) {
       const Checkpoint checkpoint(*from);
@@ -110,10 +110,10 @@ class SmallRun {
     return tensors;
   }
 
-  [[nodiscard]] std::vector<std::int64_t> places() const {
-    std::vector<std::int64_t> places(model_.parameters().size());
-    for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
-    return places;
+  [[nodiscard]] std::vector<std::int64_t> positions() const {
+    std::vector<std::int64_t> positions(model_.parameters().size());
+    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int64_t>(i);
+    return positions;
   }
 
   TrainConfig config_;

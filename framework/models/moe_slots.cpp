@@ -1,4 +1,4 @@
-#include "models/moe_places.hpp"
+#include "models/moe_slots.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,44 +9,47 @@
 namespace spillway {
 namespace {
 
-/// Choices by expert, those of one expert in the order of the tokens; and the place of each.
+/// Choices by expert, those of one expert in the order of the tokens; and the position of each.
 struct Order {
   at::Tensor choices;
-  at::Tensor places;
+  at::Tensor positions;
 };
 
 Order order_of(const at::Tensor& expert) {
   const at::Tensor choices = at::argsort(expert, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  // Every place is written once.
-  const at::Tensor places =
+  // Every position is written once.
+  const at::Tensor positions =
       at::zeros_like(choices).scatter(0, choices, at::arange(choices.size(0), choices.options()));
-  return {choices, places};
+  return {choices, positions};
 }
 
 }  // namespace
 
-RowPlaces dropless_places(const Routing& routing) {
+RowSlots dropless_slots(const Routing& routing) {
   const at::NoGradGuard no_gradients;
   const Order order = order_of(routing.chosen.reshape({-1}));
-  return {
-      at::floor_divide(order.choices, routing.chosen.size(1)), order.choices, {}, order.places, {}};
+  return {at::floor_divide(order.choices, routing.chosen.size(1)),
+          order.choices,
+          {},
+          order.positions,
+          {}};
 }
 
-RowPlaces capacity_places(const Routing& routing, std::int64_t capacity) {
+RowSlots capacity_slots(const Routing& routing, std::int64_t capacity) {
   const at::NoGradGuard no_gradients;
   const at::Tensor expert = routing.chosen.reshape({-1});
   const Order order = order_of(expert);
   const at::Tensor first = routing.counts.cumsum(0) - routing.counts;
   const at::Tensor number = at::arange(capacity, expert.options()).unsqueeze(0);
-  RowPlaces places;
-  places.empty = (number >= routing.counts.unsqueeze(1)).view({-1});
+  RowSlots slots;
+  slots.empty = (number >= routing.counts.unsqueeze(1)).view({-1});
   const at::Tensor sorted = (first.unsqueeze(1) + number).view({-1}).clamp_max(expert.size(0) - 1);
-  places.choice_of = order.choices.index_select(0, sorted);
-  places.row_of = at::floor_divide(places.choice_of, routing.chosen.size(1));
-  const at::Tensor in_line = order.places - first.index_select(0, expert);
-  places.lost = in_line >= capacity;
-  places.slot_of = expert * capacity + in_line.clamp_max(capacity - 1);
-  return places;
+  slots.choice_of = order.choices.index_select(0, sorted);
+  slots.row_of = at::floor_divide(slots.choice_of, routing.chosen.size(1));
+  const at::Tensor in_line = order.positions - first.index_select(0, expert);
+  slots.lost = in_line >= capacity;
+  slots.slot_of = expert * capacity + in_line.clamp_max(capacity - 1);
+  return slots;
 }
 
 std::int64_t capacity_of(double factor, std::int64_t tokens, std::int64_t chosen,

@@ -1,4 +1,4 @@
-/// Collectives as operators of the dispatcher, so that whoever records calls sees them. Internal.
+/// Collectives as operators of the dispatcher, so that a session records them. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ namespace spillway {
 /// Of the sum over all members the part of this rank along dimension 1.
 [[nodiscard]] at::Tensor call_reduce_scatter(const Group& group, const at::Tensor& x);
 
-/// Errors: InvalidArgument if dimension 1 cannot be cut into equal parts.
+/// Errors: InvalidArgument if dimension 1 cannot be divided into equal parts.
 void require_equal_parts(const Group& group, const at::Tensor& x);
 
 }  // namespace spillway

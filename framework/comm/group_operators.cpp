@@ -1,4 +1,4 @@
-#include "groups/group_operators.hpp"
+#include "comm/group_operators.hpp"
 
 #include <map>
 #include <mutex>
@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-/// The groups that operators speak of by name: a recorded call holds nothing else of them.
+/// The groups that operators name: a recorded call refers to them by name only.
 class NamedGroups {
  public:
   std::string name_of(const Group& group) {
@@ -78,7 +78,7 @@ TORCH_LIBRARY(spillway_group, library) {
 void require_equal_parts(const Group& group, const at::Tensor& x) {
   if (x.dim() >= 2 && x.size(1) % group.size() == 0) return;
   throw InvalidArgument("sequence", "a sequence of " + std::to_string(x.dim() < 2 ? 1 : x.size(1)) +
-                                        " cannot be cut into " + std::to_string(group.size()) +
+                                        " cannot be divided into " + std::to_string(group.size()) +
                                         " equal parts; give a multiple of that as its length");
 }
 

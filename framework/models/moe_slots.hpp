@@ -10,19 +10,19 @@
 namespace spillway {
 
 /// For spread_rows() and collect_rows(): slots are rows in the order of the experts.
-struct RowPlaces {
+struct RowSlots {
   at::Tensor row_of;     ///< [slots]: the token in the slot
   at::Tensor choice_of;  ///< [slots]: its choice, token * k + number
-  at::Tensor empty;      ///< [slots]: nobody is in it; undefined: none is empty
+  at::Tensor empty;      ///< [slots]: no row is in it; undefined: none is empty
   at::Tensor slot_of;    ///< [tokens * k]: by choice
   at::Tensor lost;       ///< [tokens * k]: it found no slot; undefined: all did
 };
 
 /// As many slots as choices; the rows of an expert in the order of the tokens.
-[[nodiscard]] RowPlaces dropless_places(const Routing& routing);
+[[nodiscard]] RowSlots dropless_slots(const Routing& routing);
 
-/// `capacity` slots for each expert; of those that come, the first stay.
-[[nodiscard]] RowPlaces capacity_places(const Routing& routing, std::int64_t capacity);
+/// `capacity` slots for each expert; of more rows the first are taken.
+[[nodiscard]] RowSlots capacity_slots(const Routing& routing, std::int64_t capacity);
 
 /// Slots of each expert: `factor` times what would be even, rounded up, and not more than tokens.
 [[nodiscard]] std::int64_t capacity_of(double factor, std::int64_t tokens, std::int64_t chosen,
