@@ -113,7 +113,7 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
            {"[limits]\nhost = -1", "2:8: host = -1 is impossible: a size cannot be negative"},
            {"[limits]\nhots = 1", "2:1: unknown key \"hots\" in [limits]; did you mean \"host\"?"},
            {"[limits]\noffload_window = 1\noffload_window_modules = 1",
-            "3:21: offload_window_modules says the same as offload_window in other units; give one "
+            "3:26: offload_window_modules says the same as offload_window in other units; give one "
             "of them"},
            {"[limits]\nslowdown = 0.02\nprefetch_window = 1",
             "2:12: slowdown applies to windows that the session chooses, but offload_window, "

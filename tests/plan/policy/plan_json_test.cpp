@@ -104,10 +104,10 @@ struct WrongPlan {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const WrongPlan& each :
-       {WrongPlan{"spillway.plan/3", "spillway.profile/1",
-                  "schema: \"spillway.plan/3\" wanted, found the text \"spillway.profile/1\""},
-        {"spillway.plan/3", "spillway.plan/1",
-         "schema: \"spillway.plan/3\" wanted, found \"spillway.plan/1\": another version of "
+       {WrongPlan{"spillway.plan/4", "spillway.profile/1",
+                  "schema: \"spillway.plan/4\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/4", "spillway.plan/1",
+         "schema: \"spillway.plan/4\" wanted, found \"spillway.plan/1\": another version of "
          "Spillway wrote it; create it with this version"},
         {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
          "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},

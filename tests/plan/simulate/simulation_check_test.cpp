@@ -137,9 +137,8 @@ TEST(Allowances, KeepARandomStepWithinEveryBudgetThatIsPossible) {
 /// Passes in flight share allowances; they may miss a budget, but hardly.
 TEST(Allowances, KeepRandomPassesInFlightNearTheBudget) {
   int missed = 0;
-  const int cases = testing::cases_of(1000);
-  for (int seed = 0; seed < cases; ++seed) {
-    std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  for (unsigned seed = 0; seed < 1000; ++seed) {
+    std::mt19937_64 random(seed);
     const Profile profile = testing::random_step_profile(random);
     Plan plan = testing::random_plan(profile, random);
     SimulateOptions options;
@@ -155,7 +154,7 @@ TEST(Allowances, KeepRandomPassesInFlightNearTheBudget) {
     ASSERT_LE(peak, largest) << "seed " << seed;
     missed += peak > budget ? 1 : 0;
   }
-  EXPECT_LE(missed, cases / 200);
+  EXPECT_LE(missed, 5);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST(BudgetedSession, PlansVerifiesTimesAndStaysWithinTheBudget) {
   EXPECT_TRUE(report.fallbacks.empty()) << report;
   EXPECT_EQ(session.plan()->budget, report.budget->budget);
   EXPECT_THAT(report.to_text(), HasSubstr("  budget                 "));
-  EXPECT_THAT(report.to_text(), HasSubstr("above any plan of this kind"));
+  EXPECT_THAT(report.to_text(), HasSubstr("slower than any of its kind"));
   EXPECT_THAT(report.to_json(), HasSubstr("\"predicted_peak\": " +
                                           std::to_string(report.budget->predicted_peak.count())));
 }

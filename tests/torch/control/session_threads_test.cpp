@@ -31,10 +31,10 @@ TinyOptions shape() {
   return options;
 }
 
-/// Gradients of some steps on one thread.
-std::vector<at::Tensor> trained(Session* session) {
+/// Gradients of some steps on one thread. Models draw their weights from the generator of the
+/// process, so they are made before the threads are.
+std::vector<at::Tensor> trained(TinyModel& model, Session* session) {
   at::set_num_threads(1);
-  TinyModel model(shape());
   if (session != nullptr) session->register_model(model);
   const at::Tensor tokens = at::arange(64, at::kLong).view({2, 32});
   std::vector<at::Tensor> gradients;
@@ -51,16 +51,23 @@ std::vector<at::Tensor> trained(Session* session) {
   return gradients;
 }
 
+std::vector<at::Tensor> trained(Session* session) {
+  TinyModel model(shape());
+  return trained(model, session);
+}
+
 /// The number of values that differ from those without a session, by thread.
 std::vector<int> on_three_threads(const std::function<SessionOptions()>& options) {
   const testing::Deterministic deterministic;
   const std::vector<at::Tensor> expected = trained(nullptr);
   std::vector<int> different(3, -1);
+  std::vector<TinyModel> models;
+  for (std::size_t i = 0; i < different.size(); ++i) models.emplace_back(shape());
   std::vector<std::thread> threads;
-  for (int& each : different) {
-    threads.emplace_back([&] {
+  for (std::size_t i = 0; i < different.size(); ++i) {
+    threads.emplace_back([&, i] {
       Session session(options());
-      each = count_different(expected, trained(&session));
+      different[i] = count_different(expected, trained(models[i], &session));
     });
   }
   for (std::thread& each : threads) each.join();
@@ -104,8 +111,8 @@ TEST(SessionThreads, BackwardMayRunOnAnotherThread) {
 /// Hands its input on. Its backward first runs the backward of `before`.
 struct RunsBackwardOf : torch::autograd::Function<RunsBackwardOf> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& before) {
-    context->saved_data["before"] = before;
+                            const std::shared_ptr<at::Tensor>& before) {
+    context->saved_data["before"] = *before;  // No input: no gradient reaches it from here.
     return input.clone();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -133,8 +140,8 @@ std::vector<at::Tensor> nested(Session* session, int steps) {
       if (session != nullptr) step.emplace(session->step());
       at::Tensor loss = leaves[0].sin().square().sum();
       for (std::size_t i = 1; i < leaves.size(); ++i) {
-        // Detached: only the nested backward reaches what came before.
-        const at::Tensor input = RunsBackwardOf::apply(leaves[i], loss);
+        const at::Tensor input =
+            RunsBackwardOf::apply(leaves[i], std::make_shared<at::Tensor>(loss));
         loss = (input.sin() * input.exp()).square().sum();
       }
       loss.backward();

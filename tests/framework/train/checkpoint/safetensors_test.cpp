@@ -113,7 +113,7 @@ TEST(Safetensors, AreNotWrittenWithANameTwiceOrATypeWithoutAWord) {
   EXPECT_THAT(error_text<InvalidArgument>([&] {
                 write_safetensors(folder.path() / "a", {{"w", one.to(at::kComplexFloat)}});
               }),
-              ::testing::HasSubstr("which safetensors has no word for"));
+              ::testing::HasSubstr("which safetensors does not have"));
   EXPECT_THAT(error_text<IoError>([&] {
                 write_safetensors("/nowhere/a", {{"w", one}});
               }),
