@@ -24,6 +24,9 @@ if [ -z "${ONEDNN_MAX_CPU_ISA:-}" ] && ! multiplies; then
   fi
 fi
 
+# Tests run side by side; threads of OpenMP that spin would take the cores from each other.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
 summary=()
 failed=0
 

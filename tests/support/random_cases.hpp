@@ -6,15 +6,15 @@
 
 namespace spillway::testing {
 
-/// All of them where the environment variable SPILLWAY_TEST_LONG is 1 (`make test-long`), else a
-/// fifth; a twentieth under sanitizers, which take ten times as long.
-inline int cases_of(int all) {
+/// All of them where the environment variable SPILLWAY_TEST_LONG is 1 (`make test-long`), else one of
+/// `share`; under sanitizers, which take ten times as long, a quarter of that.
+inline int cases_of(int all, int share = 5) {
   const char* const wanted = std::getenv("SPILLWAY_TEST_LONG");
   if (wanted != nullptr && *wanted == '1') return all;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::max(1, all / 20);
+  return std::max(1, all / (4 * share));
 #else
-  return std::max(1, all / 5);
+  return std::max(1, all / share);
 #endif
 }
 
