@@ -37,7 +37,7 @@ function(spillway_add_test name)
     LABELS "${folder};${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
+    ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
 # spillway_add_json_test(<name> PROGRAM <target> [ARGUMENTS <argument>...] CHECKS <check>... [STDOUT]
