@@ -99,6 +99,9 @@ def main() -> int:
         for word in WORDS:
             print(f"{word.pattern}\n    {word.instead}")
         return 0
+    if not given.files and not (ROOT / ".git").exists():
+        print("words: skipped: no git checkout")
+        return 77
     files = [file for file in given.files or tracked_files() if is_checked(file)]
     count = 0
     for file in files:
