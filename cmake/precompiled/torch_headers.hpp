@@ -1,5 +1,6 @@
-// What most sources that use torch include, compiled once; see SpillwayPrecompiled.cmake. Sources include what they use
-// all the same: this is for speed, and SPILLWAY_PRECOMPILE=OFF builds without it.
+// What most sources that use torch include, compiled once; see SpillwayPrecompiled.cmake. Sources
+// include what they use all the same: this is for speed, and SPILLWAY_PRECOMPILE=OFF builds without
+// it.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,8 @@
 
 namespace spillway::testing {
 
-/// All of them where the environment variable SPILLWAY_TEST_LONG is 1 (`make test-long`), else one of
+/// All of them where the environment variable SPILLWAY_TEST_LONG is 1 (`make test-long`), else one
+/// of
 /// `share`; under sanitizers, which take ten times as long, a quarter of that.
 inline int cases_of(int all, int share = 5) {
   const char* const wanted = std::getenv("SPILLWAY_TEST_LONG");

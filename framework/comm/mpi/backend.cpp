@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/mpi_plugin.hpp"
 #include "comm/mpi/tensor_check.hpp"
 #include "comm/mpi/work.hpp"
+#include "comm/mpi_plugin.hpp"
 #include "groups/mpi_backend_name.hpp"
 #include "spillway/core/error.hpp"
 

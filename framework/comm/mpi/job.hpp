@@ -8,8 +8,8 @@
 
 #include "comm/mpi/channel.hpp"
 #include "comm/mpi/engine.hpp"
-#include "comm/mpi_plugin.hpp"
 #include "comm/mpi/watch.hpp"
+#include "comm/mpi_plugin.hpp"
 
 namespace spillway::mpi {
 

@@ -1,5 +1,6 @@
-/// Manages the tensors that autograd saves: profiles them, plans by rules or for a budget, and keeps,
-/// offloads, recomputes or shards each buffer. Results are equal bit for bit to those without it.
+/// Manages the tensors that autograd saves: profiles them, plans by rules or for a budget, and
+/// keeps, offloads, recomputes or shards each buffer. Results are equal bit for bit to those
+/// without it.
 ///
 ///   spillway::Session session({.rules = spillway::load_rules("memory.toml")});
 ///   session.register_model(*model);
@@ -10,12 +11,13 @@
 ///   std::cout << session.report();
 ///
 /// Steps: unless a plan is given, the first step records a profile, with every buffer above `small`
-/// offloaded, so that a model that does not fit can be recorded too. From then on each step executes
-/// the plan that the rules make from the profile; the first such step verifies that recomputed
-/// buffers have the same bits (docs/recompute.md). With a budget the planner makes the plan instead,
-/// on a thread of its own; until it is ready every buffer above `small` is offloaded. Buffers are
-/// matched by structure, never by size. Where a pass saves other tensors than profiled, the rest of
-/// that pass is kept on the device and counted as a fallback, and the next step records again.
+/// offloaded, so that a model that does not fit can be recorded too. From then on each step
+/// executes the plan that the rules make from the profile; the first such step verifies that
+/// recomputed buffers have the same bits (docs/recompute.md). With a budget the planner makes the
+/// plan instead, on a thread of its own; until it is ready every buffer above `small` is offloaded.
+/// Buffers are matched by structure, never by size. Where a pass saves other tensors than profiled,
+/// the rest of that pass is kept on the device and counted as a fallback, and the next step records
+/// again.
 ///
 /// Not managed: tensors that are not dense and strided, are on another device, or are saved during
 /// backward (double backward, a nested checkpoint's second forward), and everything saved under
@@ -57,13 +59,14 @@ struct SessionOptions {
   /// executed. Where the model saves other tensors than planned, the pass falls back and the next
   /// step records; if the profile has another structure than the plan, `rules` apply.
   std::optional<Plan> plan;
-  /// The most that a step may allocate beyond what is allocated before it. The planner looks for the
-  /// fastest plan within it; `rules` fix the actions of what they match and set limits. The recording
-  /// step and unplanned steps are not bound by it. The verification step has the recomputed buffers
-  /// of a layer twice; it stays within the budget as long as host memory has room for the buffers
-  /// that it offloads instead. After verification one step is timed, or up to four for later plans.
-  /// Where times differ from the profiled ones, which were taken while everything was copied, or
-  /// where a step is over budget, the session replans, at most three times for each reason.
+  /// The most that a step may allocate beyond what is allocated before it. The planner looks for
+  /// the fastest plan within it; `rules` fix the actions of what they match and set limits. The
+  /// recording step and unplanned steps are not bound by it. The verification step has the
+  /// recomputed buffers of a layer twice; it stays within the budget as long as host memory has
+  /// room for the buffers that it offloads instead. After verification one step is timed, or up to
+  /// four for later plans. Where times differ from the profiled ones, which were taken while
+  /// everything was copied, or where a step is over budget, the session replans, at most three
+  /// times for each reason.
   std::optional<Budget> budget;
   /// Plan on another thread while training continues; else at the end of the recording step.
   bool plan_in_background = true;
@@ -133,8 +136,8 @@ class Step {
 
 class Session {
  public:
-  /// The first session installs itself in front of this process's autograd engine; other threads and
-  /// code outside of steps are not affected.
+  /// The first session installs itself in front of this process's autograd engine; other threads
+  /// and code outside of steps are not affected.
   /// Errors: InvalidArgument for a device that does not exist; OutOfMemory as Slab.
   explicit Session(SessionOptions options = {});
   /// Rules from a TOML file.
@@ -145,8 +148,8 @@ class Session {
   Session& operator=(Session&&) = delete;
   ~Session();
 
-  /// Registers the storages of parameters and registered buffers. Call again when they were replaced
-  /// (moved to another device, loaded again). Works with any torch::nn::Module.
+  /// Registers the storages of parameters and registered buffers. Call again when they were
+  /// replaced (moved to another device, loaded again). Works with any torch::nn::Module.
   template <typename Module>
   void register_model(const Module& model) {
     for (const auto& parameter : model.parameters())
@@ -157,35 +160,36 @@ class Session {
   void register_fixed(const at::Tensor& tensor, FixedReason reason);
 
   /// Sets the ranks that have the same buffers as this one, for rules with `shard`: each rank keeps
-  /// one part of such a buffer, and the parts are all-gathered ahead of its use. Without a group, or
-  /// with a group of one rank, it is kept or offloaded whole, and the report says so.
+  /// one part of such a buffer, and the parts are all-gathered ahead of its use. Without a group,
+  /// or with a group of one rank, it is kept or offloaded whole, and the report says so.
   /// A buffer that is not equal on all ranks is not sharded: the step after a new plan compares
   /// digests, and so do later ones with SessionOptions::verify_every. In each step all ranks first
   /// agree whether they execute the same plan, and in each pass whether they save the same tensors;
   /// where they do not, nothing is sharded (docs/session.md).
   /// Order: every rank sets its group before the same step, and all ranks begin and end the same
-  /// steps and passes in the same order; from then on step() waits for the other ranks. So does this
-  /// call, which measures the speed of all-gathers.
+  /// steps and passes in the same order; from then on step() waits for the other ranks. So does
+  /// this call, which measures the speed of all-gathers.
   /// Errors: InvalidArgument within a step.
   void set_shard_group(std::shared_ptr<ShardGroup> group);
 
   /// Begins a step on this thread.
   /// Errors: InvalidArgument if this session, or another one on this thread, is within a step;
-  /// PlanInfeasible and other errors of the planner, once each: no step has begun then, and from the
-  /// next call on everything is offloaded.
+  /// PlanInfeasible and other errors of the planner, once each: no step has begun then, and from
+  /// the next call on everything is offloaded.
   [[nodiscard]] Step step();
   /// Begins a step whose passes will run in the given order, as in a pipeline
   /// (spillway/pipeline/schedule.hpp: passes_of()). Call Step::pass() at the beginning of each
   /// forward, before its input is received or computed. With a schedule
   /// - the session prefetches for the next backward from the first step on;
-  /// - the last buffers of a pass whose backward follows at once are kept, and those of other passes
+  /// - the last buffers of a pass whose backward follows at once are kept, and those of other
+  /// passes
   ///   are offloaded at once;
   /// - a budget is planned for this order: its passes in flight in warm-up, steady state and
   ///   cool-down, with the same decisions for all micro-batches of a chunk. For another order, such
   ///   as another number of micro-batches, another plan is made, and the last few are cached; until
   ///   it is ready everything is offloaded.
-  /// A step whose passes run in another order continues as if no schedule had been given; the report
-  /// counts it.
+  /// A step whose passes run in another order continues as if no schedule had been given; the
+  /// report counts it.
   /// Errors: also InvalidArgument for a schedule that has a pass without its forward or backward,
   /// or one of them twice, or the backward first.
   [[nodiscard]] Step step(const PassSchedule& schedule);
@@ -228,8 +232,8 @@ class Session {
   /// Errors: InvalidArgument if no step was traced; as step_events().
   [[nodiscard]] Trace trace() const;
 
-  /// Statistics of all steps so far. Waits for the copies of the last timed step, if that has ended,
-  /// because their times are not known before; waits for nothing else.
+  /// Statistics of all steps so far. Waits for the copies of the last timed step, if that has
+  /// ended, because their times are not known before; waits for nothing else.
   [[nodiscard]] SessionReport report() const;
 
  private:

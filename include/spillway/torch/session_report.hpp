@@ -25,8 +25,8 @@ struct ScopeLine {
   Bytes bytes;
 };
 
-/// How long the compute stream waited for copies in one step. On the CPU, where operators run on the
-/// calling thread: how long that thread waited.
+/// How long the compute stream waited for copies in one step. On the CPU, where operators run on
+/// the calling thread: how long that thread waited.
 struct WaitTotals {
   std::uint64_t step = 0;  ///< The step that was timed, counted from 1; 0: none yet.
   Nanoseconds release{};   ///< In forward: for offloads, before memory was released.
@@ -61,8 +61,8 @@ struct BudgetReport {
   Bytes predicted_peak;               ///< Beyond what is allocated before a step.
   /// Of the last step that executed the plan, counted in the same way. 0: none yet.
   Bytes measured_peak;
-  /// Of the last verification step, which has what a layer recomputes twice. Over the budget only if
-  /// too little of the rest could be offloaded.
+  /// Of the last verification step, which has what a layer recomputes twice. Over the budget only
+  /// if too little of the rest could be offloaded.
   Bytes verification_peak;
   Nanoseconds measured_step{};     ///< Of the last measured step with this plan. 0: none yet.
   std::vector<std::string> drift;  ///< How the last measured step differs from the prediction.

@@ -20,7 +20,8 @@ namespace spillway {
 
 class ShardGroup {
  public:
-  /// An all-gather under way. If destroyed without wait() it continues, and its result is undefined.
+  /// An all-gather under way. If destroyed without wait() it continues, and its result is
+  /// undefined.
   class Gather {
    public:
     Gather() = default;

@@ -37,8 +37,8 @@ struct PassMoments {
   bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
 };
 
-/// The moments; changes between the last of them and the end count for the last, so that the end has
-/// the remaining bytes.
+/// The moments; changes between the last of them and the end count for the last, so that the end
+/// has the remaining bytes.
 [[nodiscard]] std::vector<Moment> recorded_moments(const PassMoments& pass);
 
 /// The same with the bytes of the pass alone: without those of other passes in flight when its

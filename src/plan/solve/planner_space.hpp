@@ -75,8 +75,8 @@ struct ChunkChoice {
 /// By chunk, as in the profile.
 using Choice = std::vector<ChunkChoice>;
 
-/// Every buffer gets `wanted` if that is allowed, else keep, offload or recompute, the first of them
-/// that is allowed.
+/// Every buffer gets `wanted` if that is allowed, else keep, offload or recompute, the first of
+/// them that is allowed.
 [[nodiscard]] ChunkChoice choose_everywhere(const ChunkSpace& space, ActionKind wanted);
 
 }  // namespace spillway

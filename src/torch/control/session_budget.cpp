@@ -22,8 +22,8 @@ constexpr double kSameTimes = 0.02;
 /// close to the one they were measured under.
 constexpr int kMaxTimeUpdates = 3;
 /// Passes of each chunk that are timed for an update, except for the first one, which replaces the
-/// times of the recording step at once: the clock of a device at its power limit varies from step to
-/// step.
+/// times of the recording step at once: the clock of a device at its power limit varies from step
+/// to step.
 constexpr int kTimedPasses = 4;
 /// How often the session replans because a measured peak was over the budget.
 constexpr int kMaxCorrections = 3;

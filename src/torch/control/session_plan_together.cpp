@@ -35,8 +35,8 @@ std::uint64_t kind_of(const std::exception_ptr& error) {
 }  // namespace
 
 // Ranks measure different times, and a planner that reaches its time limit stops at any point: the
-// ranks of a shard group would never have the same plan. So the first rank plans, and the others use
-// its plan.
+// ranks of a shard group would never have the same plan. So the first rank plans, and the others
+// use its plan.
 
 bool SessionCore::plans_together() const {
   return options_.budget && sharding_.group != nullptr && sharding_.group->size() > 1 &&

@@ -1,9 +1,9 @@
 /// Consecutive elementwise operators as one kernel; internal.
 ///
-/// Each operator computes in float and rounds its result to its type, as it does alone: intermediate
-/// values in the kernel have the bits that they have in memory. So results are those of the single
-/// operators, as long as the compiler's functions (exp) are those that torch was built with; a
-/// session verifies it first, as any replay.
+/// Each operator computes in float and rounds its result to its type, as it does alone:
+/// intermediate values in the kernel have the bits that they have in memory. So results are those
+/// of the single operators, as long as the compiler's functions (exp) are those that torch was
+/// built with; a session verifies it first, as any replay.
 #pragma once
 
 #include <array>
@@ -53,8 +53,8 @@ struct ChainProgram {
   /// float, bfloat16 and half.
   [[nodiscard]] static bool supports(at::ScalarType dtype);
 
-  /// CUDA C++ of the kernel `chain(vectors, row, inputs..., outputs...)`: `vectors` is the number of
-  /// elements, and `row` of those in a row, divided by kWidth.
+  /// CUDA C++ of the kernel `chain(vectors, row, inputs..., outputs...)`: `vectors` is the number
+  /// of elements, and `row` of those in a row, divided by kWidth.
   [[nodiscard]] std::string source() const;
 };
 

@@ -37,7 +37,8 @@ extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long
   const unsigned long long words = size / 8;
   const unsigned long long* const whole = reinterpret_cast<const unsigned long long*>(bytes);
   const unsigned long long threads = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  const unsigned long long first = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const unsigned long long before = static_cast<unsigned long long>(blockIdx.x) * blockDim.x;
+  const unsigned long long first = before + threadIdx.x;
   unsigned long long mine = 0;
   for (unsigned long long i = first; i < words; i += threads) mine += mixed(whole[i], i);
   if (first == 0) {

@@ -16,8 +16,8 @@ namespace {
 constexpr Bytes kMaxSize{32ULL << 20U};
 constexpr Bytes kMinSize{4ULL << 10U};
 constexpr int kRounds = 4;
-/// Repetitions of measuring how much copies slow operators down; the median is taken, because single
-/// measurements are off by half a percent.
+/// Repetitions of measuring how much copies slow operators down; the median is taken, because
+/// single measurements are off by half a percent.
 constexpr int kSlowdownRounds = 9;
 /// How much longer the copies take than the work that they run beside.
 constexpr double kLonger = 1.5;

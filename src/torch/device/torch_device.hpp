@@ -57,7 +57,8 @@ class TorchDevice {
   [[nodiscard]] virtual TimeMark mark() = 0;
   [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;
   /// A moment on current_stream() with an event from which times of other streams are counted.
-  /// Blocks only where operators run on the calling thread, until work queued for that thread is done.
+  /// Blocks only where operators run on the calling thread, until work queued for that thread is
+  /// done.
   [[nodiscard]] virtual TimeMark epoch() { return mark(); }
   /// Never blocks.
   [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;

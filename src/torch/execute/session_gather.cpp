@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-// All ranks gather in one order: when a gather begins depends on the plan, on the order of passes and
-// on what backward reads, never on what else a rank has on its device.
+// All ranks gather in one order: when a gather begins depends on the plan, on the order of passes
+// and on what backward reads, never on what else a rank has on its device.
 
 void SessionCore::all_gather_buffer(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;

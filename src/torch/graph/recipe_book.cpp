@@ -186,8 +186,8 @@ void RecipeBook::note_write(CallId id, int position) {
   if (counter.current_version() != argument.window.version()) {
     made(id, {-1, position, -1, -1}, after);
   } else if (!noted) {
-    // Written without a version bump: its content is unknown, except to an enclosing collective that
-    // returns it as a new tensor.
+    // Written without a version bump: its content is unknown, except to an enclosing collective
+    // that returns it as a new tensor.
     value(after).unclaimed = false;
     value(after).filled_by = id;
   }
@@ -202,8 +202,8 @@ void RecipeBook::made_output(CallId id, int output, int element, const at::Tenso
 }
 
 void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
-  // Calls inside of this one ended first: the deepest one that autograd sees owns its results. Views
-  // of inputs have a maker already, too.
+  // Calls inside of this one ended first: the deepest one that autograd sees owns its results.
+  // Views of inputs have a maker already, too.
   Value& result = value(result_id);
   Call& maker = call(id);
   // Unless that one filled memory which only the enclosing call knows.

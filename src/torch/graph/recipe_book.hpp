@@ -1,10 +1,10 @@
 /// How everything in a step was computed: the calls of the forward passes, and the values they read
 /// and produced; internal.
 ///
-/// A value is what one storage holds from one write to the next. Version counters reveal writes that
-/// were not recorded; they do not identify values, because tensors with counters of their own may
-/// share a storage (`x.data`). The book keeps no tensor alive: it knows storages by pins, and holds
-/// a value's memory only while a replay may start from it.
+/// A value is what one storage holds from one write to the next. Version counters reveal writes
+/// that were not recorded; they do not identify values, because tensors with counters of their own
+/// may share a storage (`x.data`). The book keeps no tensor alive: it knows storages by pins, and
+/// holds a value's memory only while a replay may start from it.
 /// Calls are in the order in which they ran, so any set of them, in that order, can be repeated.
 ///
 /// Threads: under the session's lock, but for what replay.hpp says.

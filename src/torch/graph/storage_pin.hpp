@@ -1,5 +1,5 @@
-/// Identifies a storage without keeping its memory; internal. While a pin exists, the address of the
-/// StorageImpl is not reused, so it identifies the storage.
+/// Identifies a storage without keeping its memory; internal. While a pin exists, the address of
+/// the StorageImpl is not reused, so it identifies the storage.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

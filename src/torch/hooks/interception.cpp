@@ -16,8 +16,8 @@ namespace autograd = torch::autograd;
 
 thread_local Interceptor* t_interceptor = nullptr;
 
-/// Whether torch.compile runs operators only to trace them. What is saved then is never used, and no
-/// later step saves it again.
+/// Whether torch.compile runs operators only to trace them. What is saved then is never used, and
+/// no later step saves it again.
 bool is_tracing() {
   using Modes = c10::impl::TorchDispatchModeTLS;
   using Key = c10::impl::TorchDispatchModeKey;

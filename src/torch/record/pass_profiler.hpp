@@ -22,7 +22,8 @@ struct CallLocation {
 
 class PassProfiler {
  public:
-  /// Adds one saved tensor; returns its buffer's id in this pass. `value`: the value it holds, or -1;
+  /// Adds one saved tensor; returns its buffer's id in this pass. `value`: the value it holds, or
+  /// -1;
   /// `saver`: the operator that runs.
   int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, const std::string& saver);
   void unpacked(int buffer);

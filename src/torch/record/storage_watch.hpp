@@ -1,5 +1,5 @@
-/// Tracks which storages of saved buffers are on the device in a recording step, and since when only
-/// autograd holds them; internal. Under the session's lock.
+/// Tracks which storages of saved buffers are on the device in a recording step, and since when
+/// only autograd holds them; internal. Under the session's lock.
 ///
 /// It holds a saved storage until its last forward use, even if the session has released it. So
 /// storages are freed only while the clock is paused, never within a measured interval.

@@ -1,9 +1,9 @@
 /// How long the compute stream waits for copies, measured in some of the steps; internal.
 /// Called under the session's lock, except read().
 ///
-/// A timed step marks its streams before and after each wait. The host does not wait: marks are read
-/// when the next step that may be timed begins, if all have happened by then (else that step is not
-/// timed unless it must be), or when a report is requested.
+/// A timed step marks its streams before and after each wait. The host does not wait: marks are
+/// read when the next step that may be timed begins, if all have happened by then (else that step
+/// is not timed unless it must be), or when a report is requested.
 #pragma once
 
 #include <cstdint>

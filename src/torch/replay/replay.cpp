@@ -112,7 +112,8 @@ class Repetition {
 
   void keep(const Made& made, const torch::jit::Stack& stack) {
     Value& value = book_.value(made.value);
-    // Results that nothing reads may differ: some operators compute more where gradients are enabled.
+    // Results that nothing reads may differ: some operators compute more where gradients are
+    // enabled.
     if (!job_.wanted.contains(made.value) && value.readers_left == 0 && uses_[made.value] == 0) {
       return;
     }
@@ -193,8 +194,8 @@ class ChainRepetition {
     return true;
   }
 
-  /// The index of an operand: of an input, or of a node as a number below -1, to be resolved when all
-  /// inputs are known.
+  /// The index of an operand: of an input, or of a node as a number below -1, to be resolved when
+  /// all inputs are known.
   std::optional<int> operand_index(const ElementwiseCall::Operand& operand, Call& call) {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (results_[i] == operand.argument->value) return kFirstNode - static_cast<int>(i);

@@ -26,8 +26,8 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
-/// Whether any bit differs, as a tensor of one element. Large tensors are compared in pieces: the mask
-/// of the whole would be half as large as a tensor of half precision.
+/// Whether any bit differs, as a tensor of one element. Large tensors are compared in pieces: the
+/// mask of the whole would be half as large as a tensor of half precision.
 at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
   const at::Tensor a = as_bits(original);

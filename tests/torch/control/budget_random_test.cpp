@@ -200,8 +200,8 @@ void train_within(std::int64_t budget, int seed, const Passes& passes, const Tra
     most = std::max(most, static_cast<double>(with.peaks[i]) / static_cast<double>(budget));
   }
   for (const auto& [reason, times] : report.fallbacks) {
-    // In unplanned steps, which offload everything; and where times measured on a busy machine leave
-    // the planner without a plan at its time limit.
+    // In unplanned steps, which offload everything; and where times measured on a busy machine
+    // leave the planner without a plan at its time limit.
     EXPECT_TRUE(reason == "the host tier is full" ||
                 reason == "replanning failed: the current plan stays")
         << reason << ": " << times;

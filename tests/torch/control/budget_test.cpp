@@ -131,8 +131,8 @@ TEST(BudgetedSession, KeepsTheTimesOfATimedStep) {
     model.loss(model.tokens(2, 32, i)).backward();
     profiles.push_back(session.profile());
   }
-  // The first step records; the next one that does not verify is timed, and four of each later plan,
-  // of which there are at most two.
+  // The first step records; the next one that does not verify is timed, and four of each later
+  // plan, of which there are at most two.
   EXPECT_NE(profiles[1], profiles[4]);
   EXPECT_EQ(profiles[18], profiles[19]);
   EXPECT_EQ(structure_digest(*profiles[1]), structure_digest(*profiles[19]));

@@ -80,8 +80,8 @@ std::vector<PipelineAction> as_announced(const PipelineStage& stage, int /*step*
   return stage.actions();
 }
 
-/// Losses and gradients of `steps` steps. The session gets the schedule `announced`; `done` is the one
-/// that runs.
+/// Losses and gradients of `steps` steps. The session gets the schedule `announced`; `done` is the
+/// one that runs.
 std::vector<at::Tensor> train(const StageOptions& options, Session* session, int steps,
                               const ActionsOf& announced = as_announced,
                               const ActionsOf& done = {}) {

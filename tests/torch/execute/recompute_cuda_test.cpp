@@ -140,8 +140,8 @@ TEST_F(CudaRecompute, NeverBlocksTheHost) {
   EXPECT_EQ(difference(shape_, session, 5,
                        [](TinyModel& model, Step*, int i) {
                          const at::Tensor tokens = model.tokens(4, 512, i);
-                         // Recording and verification steps may block; torch throws where one of its own
-                         // operators would.
+                         // Recording and verification steps may block; torch throws where one of
+                         // its own operators would.
                          const auto before = c10::cuda::warning_state().get_sync_debug_mode();
                          if (i >= 2) {
                            c10::cuda::warning_state().set_sync_debug_mode(

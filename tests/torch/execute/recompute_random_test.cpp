@@ -150,8 +150,8 @@ TEST_P(RandomPrograms, GiveTheSameBits) {
     EXPECT_EQ(testing::difference_of(make, session), 0) << "seed " << seed;
     const SessionReport report = session.report();
     // Unused parts of a graph are freed before backward, and with them roots of replays; and before
-    // the first save of a pass calls cannot be matched, so that no anchor can be held. Neither changes
-    // bits.
+    // the first save of a pass calls cannot be matched, so that no anchor can be held. Neither
+    // changes bits.
     for (const std::string& demoted : report.demoted) {
       EXPECT_THAT(demoted, HasSubstr("not recomputable: ")) << "seed " << seed << "\n" << report;
     }

@@ -120,8 +120,8 @@ class CudaChainOfASession : public ::testing::Test {
     session_.emplace(std::move(given));
   }
 
-  /// `between` is called with the result of SiLU. Neither it nor the product may have other owners in
-  /// backward, because caller-owned buffers are not recomputed.
+  /// `between` is called with the result of SiLU. Neither it nor the product may have other owners
+  /// in backward, because caller-owned buffers are not recomputed.
   std::vector<at::Tensor> gradients(Session* session,
                                     const std::function<void(const at::Tensor&)>& between) {
     for (const at::Tensor& weight : weights_) weight.mutable_grad() = at::Tensor();
@@ -162,8 +162,8 @@ TEST_F(CudaChainOfASession, IsVerifiedAndUsed) {
   EXPECT_TRUE(session_->report().fallbacks.empty()) << session_->report();
 }
 
-/// Memory is written unseen by the dispatcher, so recomputed bits differ. Fusion might be the cause:
-/// the session disables it and verifies again, which shows that it was not.
+/// Memory is written unseen by the dispatcher, so recomputed bits differ. Fusion might be the
+/// cause: the session disables it and verifies again, which shows that it was not.
 TEST_F(CudaChainOfASession, IsDisabledBeforeBuffersAreDemoted) {
   expect_the_bits_of_no_session([](const at::Tensor& made) {
     ASSERT_EQ(cudaMemsetAsync(made.mutable_data_ptr(), 0, 1024, c10::cuda::getCurrentCUDAStream()),
