@@ -13,6 +13,8 @@ import pytest
 from trainer import PROGRAM, SMALL, alone, digest_in, figures, has_equal_bits, run
 
 import spillway
+import spillway.__main__
+import spillway.launch
 
 
 def test_gives_the_same_digest_without_spillway_by_rules_and_within_a_budget(capfd, tmp_path):
@@ -111,3 +113,9 @@ def test_prints_versions_and_teaches_its_commands(capfd):
     with pytest.raises(SystemExit):
         spillway.__main__.main(["--help"])
     assert "torchrun --nproc-per-node 4 -m spillway train run.toml" in capfd.readouterr().out
+
+
+def test_names_the_build_option_where_the_trainer_was_not_built(monkeypatch, capsys):
+    monkeypatch.setattr(spillway.launch, "has_trainer", lambda: False)
+    assert spillway.__main__.main(["train"]) == 1
+    assert "SPILLWAY_PYTHON_TRAINER=ON" in capsys.readouterr().err
