@@ -1,6 +1,7 @@
 #include "torch/device/cuda_kernels.hpp"
 
 #include <array>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -62,6 +63,25 @@ class Compiler {
         find(library, "nvrtcGetCUBINSize", code_size_) && find(library, "nvrtcGetCUBIN", code_) &&
         find(library, "nvrtcGetProgramLogSize", log_size_) &&
         find(library, "nvrtcGetProgramLog", log_) && find(library, "nvrtcDestroyProgram", destroy_);
+    load_builtins(library);
+  }
+
+  /// The compiler looks for its second library where the system has libraries. In wheels both are
+  /// in one folder that the system does not know; what is loaded already is found by its name.
+  static void load_builtins(void* library) {
+    decltype(&nvrtcVersion) version = nullptr;
+    if (!find(library, "nvrtcVersion", version)) return;
+    int major = 0;
+    int minor = 0;
+    Dl_info found{};
+    if (version(&major, &minor) != NVRTC_SUCCESS ||
+        dladdr(reinterpret_cast<void*>(version), &found) == 0) {  // NOLINT
+      return;
+    }
+    const std::filesystem::path folder = std::filesystem::path(found.dli_fname).parent_path();
+    const std::string name =
+        "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
+    (void)dlopen((folder / name).c_str(), RTLD_NOW | RTLD_GLOBAL);
   }
 
   template <typename Function>
