@@ -15,6 +15,10 @@ namespace {
 
 constexpr Bytes kMaxSize{32ULL << 20U};
 constexpr Bytes kMinSize{4ULL << 10U};
+/// The first measurement, which tells what size takes kCopyTime.
+constexpr Bytes kProbeSize{1ULL << 20U};
+/// A copy this long shows the speed of the link and not the cost of its start.
+constexpr std::chrono::duration<double> kCopyTime{0.6e-3};
 constexpr int kRounds = 4;
 /// Repetitions of measuring how much copies slow operators down; the median is taken, because
 /// single measurements are off by half a percent.
@@ -135,6 +139,33 @@ void measure_slowdown(TorchDevice& torch_device, Lane& out, Lane& back, LinkSpee
   speed.slows_back = slows_back;
 }
 
+/// Makes both lanes of `size`, or of half of it and so on: a model that just fits leaves little
+/// room to measure. Returns false if there is none. Copies once each way, to warm up.
+[[nodiscard]] bool make_lanes(Device& device, Tier& tier, Bytes size, Lane& out, Lane& back) {
+  while (size >= kMinSize && !(out.make(device, tier, size) && back.make(device, tier, size))) {
+    size = Bytes(size.count() / 2);
+  }
+  if (size < kMinSize) return false;
+  for (Lane* lane : {&out, &back}) {
+    lane->run();
+    lane->stream->synchronize();
+  }
+  return true;
+}
+
+/// The size whose copy takes kCopyTime on the faster lane.
+[[nodiscard]] Bytes size_to_measure(Lane& out, Lane& back) {
+  double fastest = 0;
+  for (Lane* lane : {&out, &back}) {
+    lane->run();
+    fastest = std::max(fastest, lane->speed());
+  }
+  const double wanted = fastest * kCopyTime.count();
+  return wanted < static_cast<double>(kMaxSize.count())
+             ? std::max(kProbeSize, Bytes(static_cast<std::uint64_t>(wanted)))
+             : kMaxSize;
+}
+
 }  // namespace
 
 LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
@@ -142,17 +173,11 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   Lane out;
   Lane back;
   out.out = true;
-  // A model that just fits leaves little room to measure.
-  Bytes size = std::min(kMaxSize, Bytes(tier.capacity().count() / 2));
-  while (size >= kMinSize && !(out.make(torch_device.device(), tier, size) &&
-                               back.make(torch_device.device(), tier, size))) {
-    size = Bytes(size.count() / 2);
-  }
-  if (size < kMinSize) return speed;
-  for (Lane* lane : {&out, &back}) {
-    lane->run();  // Warms up.
-    lane->stream->synchronize();
-  }
+  Device& device = torch_device.device();
+  const Bytes most(tier.capacity().count() / 2);
+  if (!make_lanes(device, tier, std::min(kProbeSize, most), out, back)) return speed;
+  const Bytes size = size_to_measure(out, back);
+  if (!make_lanes(device, tier, std::min(size, most), out, back)) return speed;
   torch_device.keep_busy();
   out.run();
   speed.out = out.speed();

@@ -13,6 +13,7 @@
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/clock.hpp"
 #include "spillway/core/device.hpp"
+#include "spillway/memory/slab.hpp"
 #include "torch/device/chain_runner.hpp"
 
 namespace spillway {
@@ -72,6 +73,10 @@ class TorchDevice {
   /// another one, but for a chance of 2^-64 or so. Ranks may compare it. Queued on
   /// current_stream(); waits for nothing.
   [[nodiscard]] virtual at::Tensor digest(const c10::Storage& storage) = 0;
+
+  /// In which steps host memory is pinned for offloaded buffers: small where a step costs nothing,
+  /// because a session pins at least two of them.
+  [[nodiscard]] virtual Bytes host_chunk() const { return SlabOptions{}.chunk; }
 
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;

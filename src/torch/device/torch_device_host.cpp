@@ -51,6 +51,8 @@ class HostTorchDevice final : public TorchDevice {
     return to.host - from.host;
   }
 
+  [[nodiscard]] Bytes host_chunk() const override { return Bytes(16ULL << 20U); }
+
   [[nodiscard]] Bytes allocated() const override { return host_memory(); }
   [[nodiscard]] Bytes granularity() const override { return {}; }
   [[nodiscard]] Bytes room() const override { return available_host_memory(); }

@@ -85,8 +85,9 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
       limits.host.value_or(std::min(options_.host, Bytes(available_host_memory().count() / 2)));
-  slab_ = std::make_unique<Slab>(device_->device(),
-                                 SlabOptions{.capacity = host, .prepare = options_.prepare});
+  slab_ = std::make_unique<Slab>(
+      device_->device(),
+      SlabOptions{.capacity = host, .chunk = device_->host_chunk(), .prepare = options_.prepare});
   host_tier_ = std::make_unique<HostTier>(*slab_);
   limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
   tier_ = std::make_unique<CountingTier>(*limited_tier_);
