@@ -30,5 +30,9 @@ class PlanInfeasible(Error):
     """No plan fits the budget; the text names the smallest one that would."""
 
 
+class VerificationError(Error):
+    """Verification found that a step's gradients are wrong; the text names the tensors. Discard them, repeat the step."""
+
+
 class ConfigError(Error, ValueError):
     """A configuration file is wrong; the text names file, line and key."""

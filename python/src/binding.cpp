@@ -2,7 +2,10 @@
 
 #include <mutex>
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "spillway/core/error.hpp"
+#include "torch/graph/weights.hpp"
 #include "torch/record/session_mutex.hpp"
 
 namespace spillway::python {
@@ -28,11 +31,22 @@ void translate(std::exception_ptr thrown) {
     raise("IoError", error);
   } catch (const PlanInfeasible& error) {
     raise("PlanInfeasible", error);
+  } catch (const VerificationError& error) {
+    raise("VerificationError", error);
   } catch (const ConfigError& error) {
     raise("ConfigError", error);
   } catch (const Error& error) {
     raise("Error", error);
   }
+}
+
+PyObject* parameter_type = nullptr;
+
+/// Reads only the types of live objects, so the interpreter's lock is not needed.
+bool is_parameter(PyObject* object) {
+  PyTypeObject* const type = Py_TYPE(object);
+  if (type == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return false;
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(parameter_type)) != 0;
 }
 
 /// The owner of a session's mutex may need the interpreter, so a waiting thread releases it.
@@ -48,6 +62,10 @@ void wait_without_gil(std::mutex& mutex) {
 }  // namespace
 
 void prepare_module() {
+  // Held until the process ends, as torch holds it.
+  parameter_type =
+      pybind11::module_::import("torch.nn.parameter").attr("Parameter").release().ptr();
+  set_parameter_test(&is_parameter);
   pybind11::register_local_exception_translator(&translate);
   SessionMutex::set_wait(&wait_without_gil);
 }

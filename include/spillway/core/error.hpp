@@ -50,6 +50,13 @@ class PlanInfeasible : public Error {
   using Error::Error;
 };
 
+/// Verification found that a step's results are wrong; the text names the tensors. Discard the
+/// step's gradients and repeat it.
+class VerificationError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A configuration file is wrong; the text names file, line and key.
 class ConfigError : public Error {
  public:

@@ -40,13 +40,14 @@ enum class FixedReason {
   kRegisteredBuffer,
   kCallerOwned,
   kChangedLater,
+  kOwnedElsewhere,  ///< Its owner replaced or freed its memory, or wrote into it unseen.
   kOtherDevice,
   kUnsupportedLayout,
   kSmall,
 };
 
-/// "none", "parameter", "registered buffer", "caller-owned", "changed later", "other device",
-/// "unsupported layout", "small".
+/// "none", "parameter", "registered buffer", "caller-owned", "changed later", "owned elsewhere",
+/// "other device", "unsupported layout", "small".
 [[nodiscard]] std::string_view to_string(FixedReason reason);
 
 /// Whether the storage of a buffer with this reason counts as one of the step: so do all but those

@@ -121,11 +121,14 @@ class Step {
   void backward();
 
   /// Ends the step early; the destructor does nothing then.
-  void end() noexcept;
+  /// Errors: VerificationError if a tensor that was offloaded in this step had other bits than were
+  /// saved: its gradients are wrong. The step has ended then. The destructor throws nothing; the
+  /// next Session::step() throws it.
+  void end();
 
   Step(Step&& other) noexcept = default;
   Step& operator=(Step&& other) = delete;
-  ~Step() { end(); }
+  ~Step();
 
  private:
   friend class Session;

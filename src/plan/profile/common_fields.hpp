@@ -16,6 +16,7 @@ constexpr auto all_values(FixedReason) {
                     FixedReason::kRegisteredBuffer,
                     FixedReason::kCallerOwned,
                     FixedReason::kChangedLater,
+                    FixedReason::kOwnedElsewhere,
                     FixedReason::kOtherDevice,
                     FixedReason::kUnsupportedLayout,
                     FixedReason::kSmall};

@@ -35,7 +35,8 @@ class Modeller {
       life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
       life.caller_owned = buffer.fixed == FixedReason::kCallerOwned;
-      life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater;
+      life.managed = life.movable || buffer.fixed == FixedReason::kChangedLater ||
+                     buffer.fixed == FixedReason::kOwnedElsewhere;
     }
   }
 

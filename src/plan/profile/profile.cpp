@@ -17,6 +17,8 @@ std::string_view to_string(FixedReason reason) {
       return "caller-owned";
     case FixedReason::kChangedLater:
       return "changed later";
+    case FixedReason::kOwnedElsewhere:
+      return "owned elsewhere";
     case FixedReason::kOtherDevice:
       return "other device";
     case FixedReason::kUnsupportedLayout:
@@ -57,6 +59,7 @@ bool is_step_memory(FixedReason reason) {
     case FixedReason::kNone:
     case FixedReason::kCallerOwned:
     case FixedReason::kChangedLater:
+    case FixedReason::kOwnedElsewhere:
     case FixedReason::kSmall:
       return true;
   }

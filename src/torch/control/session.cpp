@@ -11,9 +11,15 @@ void Step::pass(int chunk, int micro_batch) { core_->begin_explicit_pass({chunk,
 
 void Step::backward() { core_->announce_backward(); }
 
-void Step::end() noexcept {
+void Step::end() {
+  if (core_ == nullptr) return;
+  const std::shared_ptr<SessionCore> core = std::exchange(core_, nullptr);
+  core->end_step();
+  core->throw_step_error();
+}
+
+Step::~Step() {
   if (core_ != nullptr) core_->end_step();
-  core_ = nullptr;
 }
 
 Session::Session(SessionOptions options) {

@@ -8,9 +8,9 @@
 #include "spillway/core/numbers.hpp"
 #include "spillway/plan/compute_times.hpp"
 #include "spillway/plan/simulate.hpp"
-#include "torch/control/error_text.hpp"
 #include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
+#include "torch/hooks/error_text.hpp"
 
 namespace spillway {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "spillway/core/error.hpp"
-#include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
+#include "torch/hooks/error_text.hpp"
 #include "util/digest.hpp"
 
 namespace spillway {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "torch/control/error_text.hpp"
 #include "torch/execute/session_core.hpp"
+#include "torch/hooks/error_text.hpp"
 
 namespace spillway {
 namespace {

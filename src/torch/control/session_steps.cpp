@@ -48,6 +48,7 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
                                       : "another session is within a step on this thread; end that "
                                         "one first, or use another thread");
   }
+  throw_step_error();
   const std::lock_guard lock(mutex_);
   if (in_step_) {
     throw InvalidArgument("step",
@@ -72,12 +73,14 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   in_step_ = true;
   thread_ = std::this_thread::get_id();
   recording_ = std::exchange(record_next_, false);
+  checks_copies_ = recording_ || verifies_now;
   passes_.clear();
   order_.clear();
   explicit_passes_ = false;
   backward_announced_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
   last_tails_ = std::exchange(tails_, {});
+  if (checks_copies_) copy_checks_.prepare(device_->torch_device());
   step_ = StepCounts{};
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
@@ -122,8 +125,10 @@ void SessionCore::end_step() noexcept {
   if (thread_ == std::this_thread::get_id()) recorder_.stop();
   settle_awaited();
   awaited_.clear();
+  const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
   if (verifying_) finish_verification();
   verifying_ = false;
+  checks_copies_ = false;
   if (recording_ || tracing_ != nullptr) stop_recording_scopes();
   const bool recorded = recording_;
   if (recording_) {
@@ -143,6 +148,8 @@ void SessionCore::end_step() noexcept {
       if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
     }
   }
+  report_copies(wrong_copies);
+  demote_owned_elsewhere();
   for (const auto& pass : passes_) {
     // A backward may still run; it is not recorded.
     pass->profiler = nullptr;

@@ -6,7 +6,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -51,7 +50,7 @@ extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long
 }
 )";
 
-at::Tensor cuda_digest(const c10::Storage& storage) {
+void cuda_digest(const c10::Storage& storage, const at::Tensor& number) {
   const at::NoGradGuard no_gradients;
   const c10::Device device = storage.device();
   const cudaKernel_t kernel =
@@ -62,11 +61,12 @@ at::Tensor cuda_digest(const c10::Storage& storage) {
     const at::Tensor bytes =
         at::empty({0}, options)
             .set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
-    return host_digest(bytes.cpu().storage()).to(device);
+    number.fill_(host_digest(bytes.cpu().storage()));
+    return;
   }
-  const at::Tensor sum = at::zeros({}, options.dtype(at::kLong));
+  number.zero_();
   unsigned long long size = storage.nbytes();
-  void* result = sum.mutable_data_ptr();
+  void* result = number.mutable_data_ptr();
   std::array<void*, 3> arguments{static_cast<void*>(&data), &size, static_cast<void*>(&result)};
   constexpr unsigned long long kThreads = 256;
   constexpr unsigned long long kMostBlocks = 2048;
@@ -76,7 +76,6 @@ at::Tensor cuda_digest(const c10::Storage& storage) {
   C10_CUDA_CHECK(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                                   arguments.data(), 0,
                                   c10::cuda::getCurrentCUDAStream(device.index()).stream()));
-  return sum;
 }
 
 }  // namespace spillway

@@ -6,10 +6,10 @@
 
 namespace spillway {
 
-/// A number of type long on the device of `storage`. Queued on torch's current stream; waits for
-/// nothing. Where no kernel can be compiled, or the storage does not begin at a word, it is copied
-/// to the host, which waits.
-[[nodiscard]] at::Tensor cuda_digest(const c10::Storage& storage);
+/// Writes it into `number`, one of type long on the device of `storage`. Queued on torch's current
+/// stream; waits for nothing. Where no kernel can be compiled, or the storage does not begin at a
+/// word, the storage is copied to the host, which waits.
+void cuda_digest(const c10::Storage& storage, const at::Tensor& number);
 
 /// The kernel's source, for tests where there is no device.
 extern const char* const kCudaDigestSource;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <mutex>
+#include <new>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+
+#include "torch/device/held_memory.hpp"
 
 namespace spillway {
 namespace {
@@ -14,8 +16,17 @@ namespace {
 std::atomic<std::int64_t> g_now = 0;
 std::atomic<std::int64_t> g_peak = 0;
 
-/// Precedes each allocation and holds its size; as wide as torch's alignment.
-constexpr std::size_t kHeader = 64;
+/// Precedes each allocation; as wide as torch's alignment.
+struct alignas(64) Header {
+  std::size_t bytes = 0;
+  std::atomic<std::uint32_t> holders = 1;  // The owner, and every HeldMemory.
+};
+constexpr std::size_t kHeader = sizeof(Header);
+static_assert(kHeader == 64);
+
+Header& header_of(void* data) {
+  return *reinterpret_cast<Header*>(static_cast<std::byte*>(data) - kHeader);  // NOLINT
+}
 
 void count(std::int64_t bytes) {
   const std::int64_t now = g_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -34,7 +45,7 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return before_->allocate(0);
     c10::DataPtr whole = before_->allocate(bytes + kHeader);
     auto* const base = static_cast<std::byte*>(whole.release_context());
-    std::memcpy(base, &bytes, sizeof(bytes));
+    new (base) Header{bytes};
     count(static_cast<std::int64_t>(bytes));
     std::byte* const data = base + kHeader;
     return {data, data, &free_counted, c10::Device(c10::kCPU)};
@@ -46,16 +57,15 @@ class CountingAllocator final : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
 
- private:
   static void free_counted(void* data) {
     if (data == nullptr) return;
-    std::byte* const base = static_cast<std::byte*>(data) - kHeader;
-    std::size_t bytes = 0;
-    std::memcpy(&bytes, base, sizeof(bytes));
-    count(-static_cast<std::int64_t>(bytes));
-    free_before(base);
+    Header& header = header_of(data);
+    if (header.holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    count(-static_cast<std::int64_t>(header.bytes));
+    free_before(&header);
   }
 
+ private:
   inline static c10::DeleterFnPtr free_before = nullptr;
   c10::Allocator* before_;
 };
@@ -65,6 +75,15 @@ Bytes bytes_of(std::int64_t count) {
 }
 
 }  // namespace
+
+HeldMemory::HeldMemory(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  if (data.get() == nullptr || data.get_deleter() != &CountingAllocator::free_counted) return;
+  data_ = data.get_context();
+  header_of(data_).holders.fetch_add(1, std::memory_order_relaxed);
+}
+
+HeldMemory::~HeldMemory() { CountingAllocator::free_counted(data_); }
 
 void count_host_memory() {
   static std::once_flag once;

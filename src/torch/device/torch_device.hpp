@@ -15,6 +15,7 @@
 #include "spillway/core/device.hpp"
 #include "spillway/memory/slab.hpp"
 #include "torch/device/chain_runner.hpp"
+#include "torch/device/held_memory.hpp"
 
 namespace spillway {
 
@@ -40,6 +41,11 @@ class TorchDevice {
   /// Where operators do not run on a stream but on the calling thread, that thread has to wait for
   /// what `stream` waits for, before it frees or reads memory.
   virtual void catch_up(Stream& stream) = 0;
+
+  /// Keeps the memory that `storage` has now readable, even if its owner gives it back. Empty where
+  /// that cannot be: on CUDA such memory stays readable by itself, with other content; elsewhere a
+  /// copy from it must be complete before the owner runs again.
+  [[nodiscard]] virtual HeldMemory hold(const c10::Storage& /*storage*/) { return {}; }
 
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
@@ -69,10 +75,10 @@ class TorchDevice {
   /// Runs elementwise operators as one kernel; null where there is no such thing.
   [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
-  /// One 64-bit number on this device that storages with the same bits share; other bits give
-  /// another one, but for a chance of 2^-64 or so. Ranks may compare it. Queued on
-  /// current_stream(); waits for nothing.
-  [[nodiscard]] virtual at::Tensor digest(const c10::Storage& storage) = 0;
+  /// Writes a 64-bit number that storages with the same bits share into `number`, one of type long
+  /// on this device; other bits give another one, but for a chance of 2^-64 or so. Ranks may compare
+  /// it. Queued on current_stream(); waits for nothing.
+  virtual void digest(const c10::Storage& storage, const at::Tensor& number) = 0;
 
   /// In which steps host memory is pinned for offloaded buffers: small where a step costs nothing,
   /// because a session pins at least two of them.

@@ -123,8 +123,8 @@ class CudaTorchDevice final : public TorchDevice {
     return to.event->elapsed_since(*from.event);
   }
 
-  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
-    return cuda_digest(storage);
+  void digest(const c10::Storage& storage, const at::Tensor& number) override {
+    cuda_digest(storage, number);
   }
 
   [[nodiscard]] std::unique_ptr<ChainRunner> make_chain_runner() override {

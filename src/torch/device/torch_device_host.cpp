@@ -22,6 +22,9 @@ class HostTorchDevice final : public TorchDevice {
   [[nodiscard]] Device& device() override { return device_; }
   [[nodiscard]] Stream& current_stream() override { return *stream_; }
   void catch_up(Stream& stream) override { stream.synchronize(); }
+  [[nodiscard]] HeldMemory hold(const c10::Storage& storage) override {
+    return HeldMemory(storage);
+  }
 
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& /*stream*/) override {
     c10::Allocator* const allocator = c10::GetCPUAllocator();
@@ -30,8 +33,8 @@ class HostTorchDevice final : public TorchDevice {
 
   void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
 
-  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
-    return host_digest(storage);
+  void digest(const c10::Storage& storage, const at::Tensor& number) override {
+    *number.mutable_data_ptr<std::int64_t>() = host_digest(storage);
   }
 
   [[nodiscard]] bool computes_beside() const override { return false; }

@@ -40,6 +40,7 @@ void SessionCore::unpack_caller_owned(Pass& pass, int id) {
     if (tracing_ != nullptr) tracing_->unpacked(pass, id);
   }
   ++pass.unpacks;
+  if (pass.profiler != nullptr) pass.profiler->unpacked(id);
   reload_ahead(pass);
 }
 
@@ -143,26 +144,33 @@ void SessionCore::ensure_on_device(SavedBuffer& buffer) {
       buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
     }
   }
-  if (buffer.reloading && !buffer.ready) {
-    Stream& stream = device_->current_stream();
+  Stream& stream = device_->current_stream();
+  if (buffer.reloading && is_new_reader(buffer, stream)) {
     clock_.uses_stream();
     waits_.time(WaitCause::kReload, stream, [&] {
       engine_->ready(buffer.ticket, stream);
       device_->catch_up(stream);
     });
+    if (!buffer.ready && buffer.digest >= 0) check_copy(buffer, CopyFault::kCopyDiffers);
     buffer.ready = true;
   }
 }
 
 bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   const auto alive = buffer.original.lock();
-  if (!alive || alive->nbytes() != buffer.bytes) return false;
+  if (!alive) return false;
+  // Autograd would have held this storage and read what it has now, whoever wrote that, and wherever
+  // its owner put it.
+  const bool moved = !buffer.has_saved_memory(*alive);
   buffer.storage = c10::Storage(alive);
   count_allocated(buffer.bytes);
   ++step_.used_in_place;
   buffer.ready = true;
-  if (buffer.pass->profiler != nullptr)
+  if (moved) {
+    leave_to_owner(buffer);
+  } else if (buffer.pass->profiler != nullptr) {
     buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
+  }
   return true;
 }
 
@@ -187,8 +195,15 @@ void SessionCore::reload_ahead(const Pass& pass) {
         reload_window_.finished(next->bytes);
         continue;
       }
+      try {
+        start_reload(*buffer);
+      } catch (const c10::OutOfMemoryError&) {
+        // Backward does not need it yet; when it does, something else may be gone.
+        reload_window_.finished(next->bytes);
+        count_fallback("no device memory to prefetch a buffer: reloaded when it was needed");
+        return;
+      }
       buffer->prefetched = true;
-      start_reload(*buffer);
       any = true;
     }
   };
@@ -201,11 +216,13 @@ void SessionCore::reload_ahead(const Pass& pass) {
 }
 
 void SessionCore::start_reload(SavedBuffer& buffer) {
-  buffer.storage = device_->allocate(buffer.bytes, *buffer.stream);
-  count_allocated(buffer.bytes);
-  auto* const data = static_cast<std::byte*>(buffer.storage.mutable_data());
+  c10::Storage storage = device_->allocate(buffer.bytes, *buffer.stream);
+  auto* const data = static_cast<std::byte*>(storage.mutable_data());
   engine_->reload(buffer.ticket, {data, buffer.bytes}, *buffer.stream);
+  buffer.storage = std::move(storage);
+  count_allocated(buffer.bytes);
   buffer.reloading = true;
+  buffer.readers.clear();
   step_.bytes_back += Bytes(buffer.bytes);
 }
 
@@ -232,7 +249,10 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (!buffer->anchor) saved_ -= buffer->bytes;
   kept_bytes_ -= buffer->kept_bytes;
   if (buffer->shard != nullptr) detach_shard(*buffer);
-  if (buffer->on_device()) count_freed(buffer->bytes);
+  if (buffer->on_device()) {
+    count_freed(buffer->bytes);
+    order_before_free(*buffer);
+  }
   if (buffer->ticket) {
     const auto end = [&] {
       buffer->ticket = Ticket();

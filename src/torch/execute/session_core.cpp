@@ -5,6 +5,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
+#include "torch/graph/weights.hpp"
 #include "torch/hooks/scope_recording.hpp"
 #include "torch/replay/collective_results.hpp"
 
@@ -14,7 +15,10 @@ namespace {
 /// A tensor that is kept on the device in its own storage.
 class KeptTensor final : public SavedTensor {
  public:
-  explicit KeptTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)) {
+  /// A weight is kept as torch would keep it: its owner may give it other memory until backward.
+  /// Another tensor may have been made by the node that saves it, which must not own itself.
+  explicit KeptTensor(const at::Tensor& tensor)
+      : tensor_(weight_of(tensor).is_same(tensor) ? tensor : without_history(tensor)) {
     if (is_ordinary(tensor)) window_.emplace(tensor);
   }
   /// `id`: in a step that is timed, else -1. `caller_owned`: its unpacks were profiled.
@@ -71,6 +75,7 @@ Limits limits_of(const SessionOptions& options) {
 SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
       device_(std::move(device)),
+      stream_events_(device_->device(), Timing::kOff),
       recorder_(*this),
       out_window_(limits_of(options_).offload_window.value_or(
           options_.offload_window.value_or(kDefaultWindow))),
@@ -132,7 +137,8 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
   if (pass.moments != nullptr) note_save(pass, static_cast<int>(site));
   const bool caller_owned =
-      id >= 0 && pass.layout != nullptr && pass.layout->caller_owned[static_cast<std::size_t>(id)];
+      id >= 0 && (pass.layout != nullptr ? pass.layout->caller_owned[static_cast<std::size_t>(id)]
+                                         : fixed == FixedReason::kCallerOwned);
   if (!movable || caller_owned) {
     if (movable && value >= 0) pass.book->value(value).kept = true;
     if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
@@ -182,7 +188,10 @@ FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (const auto found = fixed_.find(storage); found != fixed_.end()) return found->second.reason;
   if (Bytes(storage->nbytes()) < options_.small) return FixedReason::kSmall;
-  return FixedReason::kNone;
+  const at::Tensor weight = weight_of(tensor);
+  if (!weight.defined()) return FixedReason::kNone;
+  // Its graph holds a leaf, so moving it would free nothing.
+  return is_python_parameter(weight) ? FixedReason::kParameter : FixedReason::kCallerOwned;
 }
 
 Pass& SessionCore::current_pass() {
@@ -297,8 +306,10 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
   buffer->version = counter.current_version();
   buffer->counter = counter;
   buffer->original = StoragePin(storage.unsafeGetStorageImpl());
+  buffer->data = storage.data();
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
+  note_stream(pass, *buffer->stream);
   count_allocated(buffer->bytes);
   if (id >= 0) {
     pass.buffers[static_cast<std::size_t>(id)] = buffer;
@@ -309,6 +320,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
+  if (checks_copies_ && buffer->digest < 0) buffer->digest = digest_of(buffer->storage);
   if (!may_skip_copy(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
   out_window_.push(buffer, Bytes(buffer->bytes));
@@ -330,6 +342,11 @@ bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
 }
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {
+  if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
+    leave_to_owner(buffer);
+    return false;
+  }
+  HeldMemory held = device_->hold(buffer.storage);
   const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
   std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
   if (!ticket) {
@@ -337,6 +354,12 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
     return false;
   }
   buffer.ticket = std::move(*ticket);
+  buffer.held = std::move(held);
+  if (!buffer.held && !device_->computes_beside()) {
+    // Nothing else keeps the memory readable until the copy has been made.
+    engine_->release(buffer.ticket, *buffer.stream);
+    device_->catch_up(*buffer.stream);
+  }
   step_.bytes_out += Bytes(buffer.bytes);
   if (tracing_ != nullptr) tracing_->copied_out(*buffer.pass, buffer.id, buffer.ticket.id());
   return true;

@@ -12,6 +12,7 @@
 #include "plan/profile/pass_calls.hpp"
 #include "plan/profile/timeline.hpp"
 #include "plan/solve/planning_job.hpp"
+#include "spillway/core/event_pool.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/limited_tier.hpp"
@@ -26,6 +27,7 @@
 #include "torch/graph/tensor_window.hpp"
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
+#include "torch/record/copy_checks.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
 #include "torch/record/step_clock.hpp"
@@ -55,6 +57,8 @@ class SessionCore final : public Interceptor,
   /// An empty schedule: the order of passes is unknown.
   void begin_step(const PassSchedule& schedule);
   void end_step() noexcept;
+  /// Throws what went wrong in the last step and could not be thrown before its end; once.
+  void throw_step_error();
   void begin_explicit_pass(PassKey key);
   void announce_backward();
   void record_next_step();
@@ -87,6 +91,7 @@ class SessionCore final : public Interceptor,
   // Called by the recorder.
   int call_begins(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs) override;
   void call_ended(int call, const std::vector<c10::IValue>& outputs) override;
+  void call_failed(const std::string& reason) noexcept override;
 
  private:
   using BufferRef = std::shared_ptr<SavedBuffer>;
@@ -154,6 +159,34 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::size_t allowed_in(const Pass& pass, std::size_t allowance) const;
   void release(SavedBuffer& buffer);
 
+  // Memory that others own.
+  /// The owner of the original has freed or replaced its memory: from here on the session does what
+  /// autograd does, which is to hold the storage and to read what it has. Precondition: the storage
+  /// is the original.
+  void leave_to_owner(SavedBuffer& buffer);
+  /// From the next step on the buffer is kept, whatever plans say.
+  void never_move(Pass& pass, int id, const std::string& reason);
+  void demote_owned_elsewhere();
+
+  // Verification of offloaded copies.
+  [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage);
+  /// Compares the buffer's digest with that of its present storage.
+  void check_copy(SavedBuffer& buffer, CopyFault fault);
+  /// Waits for the comparisons of the step; what differs is never moved again.
+  [[nodiscard]] std::vector<CopyChecks::Failure> read_copy_checks();
+  /// Sets step_error_ if there are failures.
+  void report_copies(const std::vector<CopyChecks::Failure>& failures);
+  [[nodiscard]] std::string name_of(const CopyChecks::Key& key) const;
+
+  // Several streams.
+  void note_stream(Pass& pass, Stream& stream);
+  /// Whether `stream` has not read the buffer's present storage yet; from then on it has.
+  [[nodiscard]] static bool is_new_reader(SavedBuffer& buffer, Stream& stream);
+  /// Makes the stream whose allocator gets the buffer's memory back wait for those that read it.
+  void order_before_free(SavedBuffer& buffer);
+  /// Makes every stream of the pass wait for the others' present ends, if there are several.
+  void join_streams(Pass& pass);
+
   // Moments.
   void note_save(Pass& pass, int site);
   void note_site(const std::shared_ptr<Pass>& pass, int id, const at::Tensor& tensor,
@@ -215,6 +248,7 @@ class SessionCore final : public Interceptor,
   /// Returns true if the buffer will be sharded provided that all ranks have saved it. Otherwise it
   /// is handled as if the plan did not shard it.
   [[nodiscard]] bool start_shard(const BufferRef& buffer);
+  void note_shard_digest(const SavedBuffer& buffer);
   void answer_shards(Pass& pass, std::size_t unanswered);
   void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
   void offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
@@ -320,6 +354,7 @@ class SessionCore final : public Interceptor,
   std::unique_ptr<LimitedTier> limited_tier_;
   std::unique_ptr<CountingTier> tier_;
   std::unique_ptr<TransferEngine> engine_;
+  EventPool stream_events_;  // To order streams.
 
   mutable SessionMutex mutex_;
   struct Fixed {
@@ -334,6 +369,11 @@ class SessionCore final : public Interceptor,
   bool record_next_ = true;
   bool verifying_ = false;
   bool verify_next_ = false;
+  bool checks_copies_ = false;  // This step compares offloaded buffers with what was saved.
+  CopyChecks copy_checks_;
+  // By chunk and buffer: why it is kept from the next step on.
+  std::map<Verification::Key, std::string> owned_elsewhere_;
+  std::exception_ptr step_error_;  // Thrown by Step::end(), or by the next begin_step().
   CallRecorder recorder_;
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.

@@ -21,6 +21,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   const std::lock_guard lock(mutex_);
   if (!in_step_) return -1;
   Pass& pass = current_pass();
+  note_stream(pass, device_->current_stream());
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
   if (traits.writes_any) copy_before_write(book_->call(id));
@@ -32,6 +33,18 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   }
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;
+}
+
+void SessionCore::call_failed(const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (book_ == nullptr) return;
+    count_fallback("an operator could not be recorded: " + reason);
+    book_->mark_incomplete(reason);
+  } catch (...) {
+    // Out of memory for a message: the book is incomplete all the same.
+    if (book_ != nullptr) book_->mark_incomplete({});
+  }
 }
 
 void SessionCore::count_call(Pass& pass, Call& call) const {
@@ -69,9 +82,10 @@ void SessionCore::copy_before_write(const Call& call) {
     if (!argument.written || value.root_count == 0 || value.copied) continue;
     const auto alive = value.pin.lock();
     if (!alive) continue;
-    // Replays start from its value before the write.
+    // Replays start from its value before the write. Copying may fail: then nothing has changed.
+    c10::Storage before = copy_of(c10::Storage(alive));
     value.copied = true;
-    mutex_.free_outside(std::exchange(value.root_storage, copy_of(c10::Storage(alive))));
+    mutex_.free_outside(std::exchange(value.root_storage, std::move(before)));
     drop_locked(std::exchange(value.root_buffer, nullptr));
   }
 }
@@ -92,6 +106,8 @@ void SessionCore::keep_if_changed(const Call& call) {
     if (!buffer->on_device()) count_allocated(buffer->bytes);
     buffer->storage = c10::Storage(alive);
     buffer->ticket = Ticket();
+    buffer->held = HeldMemory();
+    buffer->digest = CopyChecks::kNone;
     buffer->shard.reset();
     buffer->action = ActionKind::kKeep;
     buffer->verify = false;
@@ -220,7 +236,10 @@ void SessionCore::hold_root(ValueId root, RecipeBook& book) {
   if (value.root_count++ > 0) return;
   value.root_buffer = value.buffer.lock();
   if (!is_stored(value.root_buffer)) value.root_buffer.reset();
-  if (value.root_buffer == nullptr) value.root_storage = c10::Storage(value.pin.lock());
+  // Calls that read a weight hold the weight.
+  if (value.root_buffer == nullptr && !value.of_weights) {
+    value.root_storage = c10::Storage(value.pin.lock());
+  }
 }
 
 void SessionCore::release_root(ValueId root, RecipeBook& book) {

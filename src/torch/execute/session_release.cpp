@@ -35,13 +35,39 @@ void SessionCore::release_popped(const BufferRef& buffer) {
 }
 
 void SessionCore::release(SavedBuffer& buffer) {
+  if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
+    return leave_to_owner(buffer);
+  }
+  if (buffer.digest >= 0) check_copy(buffer, CopyFault::kSourceChanged);
   clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);
   });
+  buffer.held = HeldMemory();
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   count_freed(buffer.bytes);
+}
+
+void SessionCore::leave_to_owner(SavedBuffer& buffer) {
+  count_fallback("the owner of a saved tensor freed or replaced its memory: left to it");
+  if (buffer.ticket) {
+    buffer.ticket = Ticket();  // Of what may be other content.
+    device_->catch_up(*buffer.stream);
+  }
+  buffer.held = HeldMemory();
+  buffer.digest = CopyChecks::kNone;
+  buffer.action = ActionKind::kKeep;
+  never_move(*buffer.pass, buffer.id, "its owner freed or replaced its memory");
+}
+
+void SessionCore::never_move(Pass& pass, int id, const std::string& reason) {
+  if (id < 0 || pass.over) return;
+  if (pass.profiler != nullptr) {
+    pass.profiler->fix(id, FixedReason::kOwnedElsewhere);
+  } else {
+    owned_elsewhere_[{pass.key.chunk, id}] = reason;
+  }
 }
 
 void SessionCore::make_room(Pass& pass, std::size_t allowed) {

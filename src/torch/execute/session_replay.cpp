@@ -3,20 +3,32 @@
 
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/session_core.hpp"
+#include "torch/hooks/error_text.hpp"
 
 namespace spillway {
 namespace {
 
-/// Whether a replay may read the value without recomputing it.
+/// Whether a replay may read the value without recomputing it. What came from outside is checked
+/// when it is read.
 bool is_available(const Value& value) {
   if (value.recomputed || value.root_count > 0 || value.fixed || value.maker < 0) return true;
+  if (value.overwritten) return false;  // Its buffer has what was written since.
   const auto buffer = value.buffer.lock();
   return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
 }
 
-std::string text_of(const std::exception& error) {
-  const auto* const from_torch = dynamic_cast<const c10::Error*>(&error);
-  return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
+/// `storage` must hold what the calls read that are repeated, as far as can be seen.
+void require_unchanged(const Value& value, const c10::Storage& storage) {
+  const c10::StorageImpl* const original = storage.unsafeGetStorageImpl();
+  if (value.copied || !value.pin.is(original)) return;  // A copy of its own, or a reloaded one.
+  TORCH_CHECK(original->data() == value.data && original->nbytes() == value.bytes,
+              "[recompute] a tensor of ", value.bytes,
+              " bytes that recomputation starts from was freed or replaced by its owner; keep or "
+              "offload what is recomputed from it by a rule");
+  TORCH_CHECK(
+      !value.overwritten, "[recompute] a tensor of ", value.bytes,
+      " bytes that recomputation starts from was written in place, unseen by autograd; keep "
+      "or offload what is recomputed from it by a rule");
 }
 
 }  // namespace
@@ -38,6 +50,8 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
   if (buffer.verify) return verify(lock, buffer, window);
+  note_stream(*buffer.pass, device_->current_stream());
+  join_streams(*buffer.pass);
   if (!buffer.on_device() && !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
   reload_ahead(*buffer.pass);
   return window.on(buffer.storage);
@@ -52,10 +66,14 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   std::set<Verification::Key> made_from = verified_inputs(buffer);
   try {
     if (!value.recomputed) recompute_storage(lock, buffer);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     // The saved buffer is used instead, so only the plan changes.
     if (!lock.owns_lock()) lock.lock();
-    verification_.mark_unrecomputable(key, text_of(error), std::move(made_from));
+    if (!buffer.pass->book->incomplete().empty()) {
+      verify_next_ = true;  // Nothing was shown about this buffer.
+      return original;
+    }
+    verification_.mark_unrecomputable(key, text_of(std::current_exception()), std::move(made_from));
     return original;
   }
   reload_ahead(*buffer.pass);
@@ -86,6 +104,11 @@ std::set<Verification::Key> SessionCore::verified_inputs(const SavedBuffer& buff
 
 void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
+  TORCH_CHECK(
+      book.incomplete().empty(),
+      "[recompute] a tensor cannot be recomputed, because the operators of its forward pass "
+      "are not all known (",
+      book.incomplete(), "); repeat the step");
   const Replay::Job job = job_for(buffer);
   step_.repeated_calls += job.calls.size();
   clock_.uses_stream();
@@ -119,6 +142,8 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
     for (const TensorArgument& argument : book.call(id).tensors) {
       const Value& value = book.value(argument.value);
       if (made_here.contains(argument.value) || value.recomputed) continue;
+      // A weight is found when it is read.
+      if (argument.weight != nullptr && !argument.written && !value.copied) continue;
       if (!job.inputs.contains(argument.value)) job.inputs[argument.value] = storage_of(value);
     }
   }
@@ -126,12 +151,19 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
 }
 
 c10::Storage SessionCore::storage_of(const Value& value) {
-  if (value.root_storage) return value.root_storage;
-  BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
-  if (is_stored(buffer)) ensure_on_device(*buffer);
-  if (buffer != nullptr && buffer->on_device()) return buffer->storage;
-  auto alive = value.pin.lock();
-  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
+  c10::Storage storage = value.root_storage;
+  if (!storage) {
+    const BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
+    if (is_stored(buffer)) ensure_on_device(*buffer);
+    if (buffer != nullptr && buffer->on_device()) {
+      (void)is_new_reader(*buffer, device_->current_stream());
+      storage = buffer->storage;
+    } else if (auto alive = value.pin.lock()) {
+      storage = c10::Storage(std::move(alive));
+    }
+  }
+  if (storage) require_unchanged(value, storage);
+  return storage;
 }
 
 void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
@@ -142,6 +174,8 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
     step_.bytes_recomputed += Bytes(value.bytes);
     if (buffer->verify) continue;
     buffer->storage = std::exchange(value.recomputed, c10::Storage());
+    buffer->stream = &device_->current_stream();
+    buffer->readers = {buffer->stream};
     buffer->ready = true;
     count_allocated(buffer->bytes);
   }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "spillway/core/error.hpp"
 #include "spillway/plan/shard.hpp"
@@ -99,22 +100,28 @@ void SessionCore::open_for_shards(const std::shared_ptr<Pass>& pass) {
   sharding_.open_pass = pass;
 }
 
+void SessionCore::note_shard_digest(const SavedBuffer& buffer) {
+  const CallRecorder::Pause pause;
+  const at::NoGradGuard no_gradients;
+  const auto options = at::TensorOptions(at::kLong).device(device_->torch_device());
+  const at::Tensor number = at::empty({}, options);
+  device_->digest(buffer.storage, number);
+  sharding_.digests.emplace_back(Verification::Key{buffer.pass->key.chunk, buffer.id}, number);
+}
+
 bool SessionCore::start_shard(const BufferRef& buffer) {
   Pass& pass = *buffer->pass;
   const int id = buffer->id;
   if (id < 0) return false;
   if (sharding_.comparing && pass.profiler != nullptr) {
-    const CallRecorder::Pause pause;
-    sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   device_->digest(buffer->storage));
+    note_shard_digest(*buffer);
     return false;
   }
   if (pass.layout == nullptr || pass.diverged) return false;
   if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
   const CallRecorder::Pause pause;
   if (sharding_.verifying) {
-    sharding_.digests.emplace_back(Verification::Key{pass.key.chunk, id},
-                                   device_->digest(buffer->storage));
+    note_shard_digest(*buffer);
     return false;
   }
   const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };

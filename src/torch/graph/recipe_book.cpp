@@ -110,6 +110,9 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
     return;
   }
   argument.value = saved(tensor);
+  if (const at::Tensor weight = weight_of(tensor); weight.defined()) {
+    argument.weight = std::make_shared<const WeightView>(weight);
+  }
   value(argument.value).unclaimed = false;
   argument.written = written;
   argument.window = TensorWindow(tensor);
@@ -143,6 +146,7 @@ ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion&
   value.version = counter.current_version();
   value.counter = counter;
   value.bytes = bytes;
+  value.data = pin.address()->data();
   value.unclaimed = true;
   value.fixed = is_fixed_(pin.address());
   return id;
@@ -150,8 +154,15 @@ ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion&
 
 ValueId RecipeBook::saved(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
-  return find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
-                     tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+  const ValueId before = values();
+  const ValueId id = find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                                 tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+  Value& found = value(id);
+  if (found.maker >= 0) return id;
+  const bool is_weight = weight_of(tensor).defined();
+  found.fixed = found.fixed || is_weight;
+  found.of_weights = is_weight && (id >= before || found.of_weights);
+  return id;
 }
 
 void RecipeBook::end(CallId id, const std::vector<c10::IValue>& outputs) {

@@ -25,6 +25,7 @@
 #include "torch/graph/generator_state.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/graph/tensor_window.hpp"
+#include "torch/graph/weights.hpp"
 #include "torch/hooks/operator_traits.hpp"
 
 namespace spillway {
@@ -40,11 +41,13 @@ struct Value {
   c10::VariableVersion counter;
   bool overwritten = false;  // The storage holds another value now.
   std::size_t bytes = 0;
-  CallId maker = -1;       // -1: it came from outside, or its writer is unknown.
-  bool unclaimed = false;  // Seen at a save; no call is known to have made it yet.
-  CallId filled_by = -1;   // A call that wrote it without bumping the version.
-  bool fixed = false;      // A parameter or a registered buffer.
-  bool kept = false;       // Saved by autograd and never moved.
+  CallId maker = -1;        // -1: it came from outside, or its writer is unknown.
+  bool unclaimed = false;   // Seen at a save; no call is known to have made it yet.
+  CallId filled_by = -1;    // A call that wrote it without bumping the version.
+  bool fixed = false;       // A weight or a registered buffer.
+  bool of_weights = false;  // Seen only as the memory of weights, which their owners may replace.
+  const void* data = nullptr;  // Its memory when it was seen first.
+  bool kept = false;           // Saved by autograd and never moved.
   std::weak_ptr<SavedBuffer> buffer;
   int verified_as = -1;  // The id of a buffer that is saved and recomputed to be compared.
 
@@ -71,6 +74,7 @@ struct TensorArgument {
   ValueId value = -1;
   bool written = false;
   TensorWindow window;
+  std::shared_ptr<const WeightView> weight;  // Null: not a weight.
 };
 
 /// Where a value comes out of a call.
@@ -104,8 +108,8 @@ struct Call {
 
 class RecipeBook {
  public:
-  /// Whether a storage is a parameter or a registered buffer: never recomputed, never written by a
-  /// replay.
+  /// Whether a storage was registered as a parameter or a buffer: never recomputed, never written by
+  /// a replay, and so is what weight_of() finds.
   using IsFixed = std::function<bool(const c10::StorageImpl*)>;
 
   RecipeBook(IsFixed is_fixed, bool collectives_may_be_repeated)
@@ -132,6 +136,13 @@ class RecipeBook {
   [[nodiscard]] CallId calls() const noexcept { return static_cast<CallId>(calls_.size()); }
   [[nodiscard]] ValueId values() const noexcept { return static_cast<ValueId>(values_.size()); }
 
+  /// An operator ran that could not be recorded, for this reason: nothing may be repeated any more.
+  void mark_incomplete(const std::string& reason) {
+    incomplete_ = reason.empty() ? "an operator was not recorded" : reason;
+  }
+  /// Why nothing may be repeated; empty if calls may.
+  [[nodiscard]] const std::string& incomplete() const noexcept { return incomplete_; }
+
   /// Values that were recomputed and wait for their last reader, oldest first; used by Replay.
   [[nodiscard]] std::deque<ValueId>& cached() noexcept { return cached_; }
 
@@ -154,6 +165,7 @@ class RecipeBook {
   std::deque<ValueId> cached_;
   IsFixed is_fixed_;
   bool collectives_;
+  std::string incomplete_;
 };
 
 }  // namespace spillway

@@ -42,9 +42,9 @@ TensorWindow::TensorWindow(const at::Tensor& tensor)
       version_(tensor.unsafeGetTensorImpl()->version_counter()),
       saved_version_(version_.current_version()) {}
 
-at::Tensor TensorWindow::on(const c10::Storage& storage) const {
+at::Tensor TensorWindow::on(const c10::Storage& storage, std::int64_t shift) const {
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys_, dtype_);
-  impl->set_sizes_and_strides(sizes_, strides_, offset_);
+  impl->set_sizes_and_strides(sizes_, strides_, offset_ + shift);
   return at::Tensor(std::move(impl));
 }
 

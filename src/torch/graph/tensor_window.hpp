@@ -17,7 +17,9 @@ class TensorWindow {
   explicit TensorWindow(const at::Tensor& tensor);
 
   /// A tensor without history that views `storage` as the original viewed its own.
-  [[nodiscard]] at::Tensor on(const c10::Storage& storage) const;
+  [[nodiscard]] at::Tensor on(const c10::Storage& storage) const { return on(storage, 0); }
+  /// The same `shift` elements further.
+  [[nodiscard]] at::Tensor on(const c10::Storage& storage, std::int64_t shift) const;
 
   /// A tensor of that shape on that device, of which only the shape may be read.
   [[nodiscard]] at::Tensor without_memory() const;
@@ -27,6 +29,8 @@ class TensorWindow {
 
   [[nodiscard]] at::ScalarType dtype() const { return c10::typeMetaToScalarType(dtype_); }
   [[nodiscard]] at::IntArrayRef sizes() const { return sizes_; }
+  [[nodiscard]] at::IntArrayRef strides() const { return strides_; }
+  [[nodiscard]] std::int64_t offset() const { return offset_; }
   [[nodiscard]] c10::Device device() const { return device_; }
   [[nodiscard]] std::int64_t elements() const { return c10::multiply_integers(sizes_); }
   /// Whether its elements follow each other in memory.

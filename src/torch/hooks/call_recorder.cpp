@@ -5,6 +5,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "torch/hooks/error_text.hpp"
+
 namespace spillway {
 namespace {
 
@@ -49,7 +51,12 @@ std::unique_ptr<at::ObserverContext> CallRecorder::on_begin(const at::RecordFunc
   const OperatorTraits* const traits = traits_of(function);
   if (traits == nullptr) return nullptr;
   const Pause pause;
-  const int call = t_listener->call_begins(*traits, function.inputs());
+  int call = -1;
+  try {
+    call = t_listener->call_begins(*traits, function.inputs());
+  } catch (...) {
+    t_listener->call_failed(traits->name + ": " + text_of(std::current_exception()));
+  }
   if (call < 0) return nullptr;
   auto context = std::make_unique<CallContext>();
   context->call = call;
@@ -59,7 +66,11 @@ std::unique_ptr<at::ObserverContext> CallRecorder::on_begin(const at::RecordFunc
 void CallRecorder::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (t_listener == nullptr || context == nullptr) return;
   const Pause pause;
-  t_listener->call_ended(static_cast<CallContext*>(context)->call, function.outputs());
+  try {
+    t_listener->call_ended(static_cast<CallContext*>(context)->call, function.outputs());
+  } catch (...) {
+    t_listener->call_failed(function.name() + (": " + text_of(std::current_exception())));
+  }
 }
 
 }  // namespace spillway

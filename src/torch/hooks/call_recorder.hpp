@@ -4,6 +4,7 @@
 /// thread only, and never for operators that run within backward or that it runs itself.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -18,6 +19,8 @@ class CallListener {
   virtual int call_begins(const OperatorTraits& traits,
                           c10::ArrayRef<const c10::IValue> inputs) = 0;
   virtual void call_ended(int call, const std::vector<c10::IValue>& outputs) = 0;
+  /// One of the two threw. torch would swallow it, and the operator runs all the same.
+  virtual void call_failed(const std::string& reason) noexcept = 0;
 
  protected:
   ~CallListener() = default;

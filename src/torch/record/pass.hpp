@@ -12,8 +12,10 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/shard.hpp"
 #include "spillway/transfer/ticket.hpp"
+#include "torch/device/held_memory.hpp"
 #include "torch/graph/recipe_book.hpp"
 #include "torch/graph/storage_pin.hpp"
+#include "torch/record/copy_checks.hpp"
 #include "torch/record/pass_profiler.hpp"
 #include "torch/record/sharded_buffer.hpp"
 
@@ -107,6 +109,7 @@ struct Pass {
   std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in the order asked.
   // Sharded, or gathered again; in the order of gathers.
   std::vector<std::shared_ptr<ShardedBuffer>> shards;
+  std::vector<Stream*> streams;    // That its operators ran on.
   std::size_t gathers_begun = 0;   // Of `shards`.
   std::size_t gathers_wanted = 0;  // Of `shards`, up to the last one that backward has read.
   bool over = false;               // Its step has ended.
@@ -131,16 +134,24 @@ struct SavedBuffer {
   int number = -1;               // Its position among the offloads of its pass.
   std::size_t before = 0;        // Bytes of the offloads before it.
   StoragePin original;
-  c10::Storage storage;      // On the device: the original, or reloaded. Or none.
-  Stream* stream = nullptr;  // The one its operators run on.
-  Ticket ticket;             // Of an offloaded buffer.
-  bool in_window = false;    // Not yet released; its copy out is under way if it has a ticket.
+  const void* data = nullptr;  // The original's memory when it was saved.
+  HeldMemory held;             // That memory while it is copied, where something can keep it.
+  c10::Storage storage;        // On the device: the original, or reloaded. Or none.
+  Stream* stream = nullptr;    // The one its operators run on.
+  Ticket ticket;               // Of an offloaded buffer.
+  bool in_window = false;      // Not yet released; its copy out is under way if it has a ticket.
   bool reloading = false;
   bool ready = false;
+  CopyChecks::Slot digest = CopyChecks::kNone;  // Of what was saved; in steps that check copies.
+  std::vector<Stream*> readers;          // Other streams than `stream` that backward read it on.
   bool prefetched = false;               // Counted by the reload window.
   std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
+  /// Whether a storage still has the memory that was saved.
+  [[nodiscard]] bool has_saved_memory(const c10::StorageImpl& of) const {
+    return of.data() == data && of.nbytes() == bytes;
+  }
 };
 
 /// A buffer that is not recomputed: its bytes are on the device or in a tier.

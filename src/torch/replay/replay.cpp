@@ -25,7 +25,8 @@ class Repetition {
 
   /// An argument that is only read, where it is now.
   [[nodiscard]] at::Tensor argument(const TensorArgument& of) const {
-    return of.window.on(readable(of));
+    const bool as_it_is = of.weight != nullptr && !book_.value(of.value).copied;
+    return as_it_is ? weight(of) : of.window.on(readable(of));
   }
 
   void run() {
@@ -76,10 +77,18 @@ class Repetition {
     return storage;
   }
 
+  [[nodiscard]] at::Tensor weight(const TensorArgument& of) const {
+    of.window.require_unmodified();
+    at::Tensor now = of.weight->now(of.window);
+    TORCH_CHECK(now.defined(), "[recompute] ", call_.traits->name,
+                " cannot be repeated: a weight that it reads has no memory now, or other sizes; "
+                "keep or offload its outputs by a rule");
+    return now;
+  }
+
   void put(torch::jit::Stack& stack, const TensorArgument& argument) {
-    c10::Storage storage = readable(argument);
-    if (argument.written) storage = own(argument, std::move(storage));
-    at::Tensor tensor = argument.window.on(storage);
+    at::Tensor tensor = argument.written ? argument.window.on(own(argument, readable(argument)))
+                                         : this->argument(argument);
     c10::IValue& slot = stack[static_cast<std::size_t>(argument.position)];
     if (argument.element < 0) {
       slot = std::move(tensor);

@@ -15,8 +15,13 @@ class CudaDigest : public ::testing::Test {
     if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   }
 
+  static at::Tensor digest(const at::Tensor& tensor) {
+    const at::Tensor number = at::empty({}, tensor.options().dtype(at::kLong));
+    cuda_digest(tensor.storage(), number);
+    return number;
+  }
   static std::int64_t number(const at::Tensor& tensor) {
-    return cuda_digest(tensor.storage()).item<std::int64_t>();
+    return digest(tensor).item<std::int64_t>();
   }
   static at::Tensor bytes(std::int64_t size) {
     return at::randint(256, {size}, at::TensorOptions(at::kByte).device(at::kCUDA));
@@ -56,7 +61,7 @@ TEST_F(CudaDigest, WaitsForWhatIsQueuedOnTheStream) {
   at::Tensor tensor = at::ones({1 << 24}, at::TensorOptions(at::kFloat).device(at::kCUDA));
   const std::int64_t ones = number(tensor);
   for (int i = 0; i < 20; ++i) tensor.mul_(2);
-  const at::Tensor later = cuda_digest(tensor.storage());
+  const at::Tensor later = digest(tensor);
   for (int i = 0; i < 20; ++i) tensor.mul_(0.5);
   EXPECT_EQ(number(tensor), ones);
   EXPECT_NE(later.item<std::int64_t>(), ones);

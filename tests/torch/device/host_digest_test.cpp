@@ -6,9 +6,7 @@
 namespace spillway {
 namespace {
 
-std::int64_t number(const at::Tensor& tensor) {
-  return host_digest(tensor.storage()).item<std::int64_t>();
-}
+std::int64_t number(const at::Tensor& tensor) { return host_digest(tensor.storage()); }
 
 TEST(HostDigest, IsThatOfTheBytes) {
   const at::Tensor tensor = at::arange(100, at::kLong);

@@ -152,8 +152,8 @@ class UnlockableDevice final : public TorchDevice {
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return inner_->elapsed(from, to);
   }
-  [[nodiscard]] at::Tensor digest(const c10::Storage& storage) override {
-    return inner_->digest(storage);
+  void digest(const c10::Storage& storage, const at::Tensor& number) override {
+    inner_->digest(storage, number);
   }
   [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
   Bytes take_peak() override { return inner_->take_peak(); }

@@ -39,7 +39,7 @@ class StreamDevice final : public TorchDevice {
     to.event->synchronize();
     return to.event->elapsed_since(*from.event);
   }
-  [[nodiscard]] at::Tensor digest(const c10::Storage& /*storage*/) override { return {}; }
+  void digest(const c10::Storage& /*storage*/, const at::Tensor& /*number*/) override {}
   [[nodiscard]] Bytes peak() const override { return {}; }
   Bytes take_peak() override { return {}; }
   [[nodiscard]] Bytes allocated() const override { return {}; }

@@ -32,6 +32,7 @@ class Notebook final : public CallListener {
   void call_ended(int call, const std::vector<c10::IValue>& outputs) override {
     book_.end(call, outputs);
   }
+  void call_failed(const std::string& reason) noexcept override { book_.mark_incomplete(reason); }
 
   /// Treats it as a parameter from now on.
   void fix(const at::Tensor& tensor) { fixed_.insert(tensor.storage().unsafeGetStorageImpl()); }
