@@ -63,8 +63,8 @@ void wait_without_gil(std::mutex& mutex) {
 
 void prepare_module() {
   // Held until the process ends, as torch holds it.
-  parameter_type =
-      pybind11::module_::import("torch.nn.parameter").attr("Parameter").release().ptr();
+  const pybind11::object type = pybind11::module_::import("torch.nn.parameter").attr("Parameter");
+  parameter_type = type.inc_ref().ptr();
   set_parameter_test(&is_parameter);
   pybind11::register_local_exception_translator(&translate);
   SessionMutex::set_wait(&wait_without_gil);

@@ -45,7 +45,13 @@ class PythonStep {
     if (!step_) throw InvalidArgument("backward", "the step has ended; say it within the step");
     step_->backward();
   }
-  void end() { step_.reset(); }
+  /// Errors: as Step::end(); the step has ended then.
+  void end() {
+    if (!step_) return;
+    Step step = std::move(*step_);
+    step_.reset();
+    step.end();
+  }
 
  private:
   std::optional<Step> step_;

@@ -151,7 +151,7 @@ void SessionCore::ensure_on_device(SavedBuffer& buffer) {
       engine_->ready(buffer.ticket, stream);
       device_->catch_up(stream);
     });
-    if (!buffer.ready && buffer.digest >= 0) check_copy(buffer, CopyFault::kCopyDiffers);
+    if (!buffer.ready && buffer.digest >= 0) check_copy(buffer);
     buffer.ready = true;
   }
 }

@@ -19,12 +19,13 @@ CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage) {
   return into.slot;
 }
 
-void SessionCore::check_copy(SavedBuffer& buffer, CopyFault fault) {
+void SessionCore::check_copy(const SavedBuffer& buffer) {
   if (buffer.pass->over) return;  // Its step has told what it found.
-  // Where autograd sees the write, it raises an error itself if backward reads the tensor.
-  if (buffer.counter.current_version() != buffer.version) return;
   const CopyChecks::Key key{buffer.pass->key.chunk, buffer.id, buffer.bytes};
-  copy_checks_.expect_equal(key, fault, buffer.digest, digest_of(buffer.storage));
+  copy_checks_.expect_equal(key, CopyFault::kCopyDiffers, buffer.digest, digest_of(buffer.storage));
+  if (buffer.digest_at_release < 0) return;
+  copy_checks_.expect_equal(key, CopyFault::kSourceChanged, buffer.digest,
+                            buffer.digest_at_release);
 }
 
 std::string SessionCore::name_of(const CopyChecks::Key& key) const {

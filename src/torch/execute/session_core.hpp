@@ -170,8 +170,9 @@ class SessionCore final : public Interceptor,
 
   // Verification of offloaded copies.
   [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage);
-  /// Compares the buffer's digest with that of its present storage.
-  void check_copy(SavedBuffer& buffer, CopyFault fault);
+  /// Compares what was saved with what came back and, if that was looked at, with what the original
+  /// was at its release: had autograd held it, that is what it would read.
+  void check_copy(const SavedBuffer& buffer);
   /// Waits for the comparisons of the step; what differs is never moved again.
   [[nodiscard]] std::vector<CopyChecks::Failure> read_copy_checks();
   /// Sets step_error_ if there are failures.

@@ -38,7 +38,7 @@ void SessionCore::release(SavedBuffer& buffer) {
   if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
     return leave_to_owner(buffer);
   }
-  if (buffer.digest >= 0) check_copy(buffer, CopyFault::kSourceChanged);
+  if (buffer.digest >= 0) buffer.digest_at_release = digest_of(buffer.storage);
   clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
     engine_->release(buffer.ticket, *buffer.stream);

@@ -143,6 +143,7 @@ struct SavedBuffer {
   bool reloading = false;
   bool ready = false;
   CopyChecks::Slot digest = CopyChecks::kNone;  // Of what was saved; in steps that check copies.
+  CopyChecks::Slot digest_at_release = CopyChecks::kNone;  // Of the original then.
   std::vector<Stream*> readers;          // Other streams than `stream` that backward read it on.
   bool prefetched = false;               // Counted by the reload window.
   std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.

@@ -6,6 +6,7 @@
 #include "torch/execute/session_core.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/support/training.hpp"
+#include "torch/support/wrapping_torch_device.hpp"
 
 namespace spillway {
 namespace {
@@ -130,40 +131,15 @@ TEST(Session, WarnsOnceWhenTheHostTierIsFull) {
 }
 
 /// The CPU with a device on which host memory cannot be pinned.
-class UnlockableDevice final : public TorchDevice {
+class UnlockableDevice final : public testing::WrappingTorchDevice {
  public:
-  [[nodiscard]] at::Device torch_device() const override { return at::kCPU; }
   [[nodiscard]] Device& device() override { return device_; }
   [[nodiscard]] Stream& current_stream() override { return *stream_; }
   void catch_up(Stream& stream) override { stream.synchronize(); }
-  [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
-    return inner_->allocate(bytes, stream);
-  }
-  void beside(Stream& stream, const std::function<void(Stream&)>& work) override {
-    inner_->beside(stream, work);
-  }
-  [[nodiscard]] bool computes_beside() const override { return inner_->computes_beside(); }
-  void keep_busy() override { inner_->keep_busy(); }
-  [[nodiscard]] TimeMark mark() override { return inner_->mark(); }
-  [[nodiscard]] TimeMark mark_on(Stream& stream) override { return inner_->mark_on(stream); }
-  [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
-    return inner_->has_happened(mark);
-  }
-  [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
-    return inner_->elapsed(from, to);
-  }
-  void digest(const c10::Storage& storage, const at::Tensor& number) override {
-    inner_->digest(storage, number);
-  }
-  [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
-  Bytes take_peak() override { return inner_->take_peak(); }
-  [[nodiscard]] Bytes allocated() const override { return inner_->allocated(); }
-  [[nodiscard]] Bytes granularity() const override { return inner_->granularity(); }
-  [[nodiscard]] Bytes room() const override { return inner_->room(); }
+  [[nodiscard]] Bytes host_chunk() const override { return SlabOptions{}.chunk; }
 
  private:
-  std::unique_ptr<TorchDevice> inner_ = make_torch_device(at::kCPU);
-  testing::FaultyDevice device_{inner_->device(), {.failing_registration = 0}};
+  testing::FaultyDevice device_{inner().device(), {.failing_registration = 0}};
   std::unique_ptr<Stream> stream_ = device_.make_stream("cpu");
 };
 
