@@ -20,4 +20,5 @@
 #include "spillway/torch/scope.hpp"           // IWYU pragma: export
 #include "spillway/torch/session.hpp"         // IWYU pragma: export
 #include "spillway/torch/session_report.hpp"  // IWYU pragma: export
+#include "spillway/torch/unmanaged.hpp"       // IWYU pragma: export
 #include "spillway/trace/trace.hpp"           // IWYU pragma: export

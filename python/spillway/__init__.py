@@ -28,11 +28,13 @@ from .errors import (  # noqa: E402  (the check comes first)
     IoError,
     OutOfMemory,
     PlanInfeasible,
+    VerificationError,
 )
 from . import pipeline  # noqa: E402
 from .report import Report  # noqa: E402
 from .scopes import scope  # noqa: E402
 from .session import Session, Step  # noqa: E402
+from .unmanaged import unmanaged  # noqa: E402
 
 if TYPE_CHECKING:
     from .trainer import SessionCallback
@@ -51,8 +53,10 @@ __all__ = [
     "Session",
     "SessionCallback",
     "Step",
+    "VerificationError",
     "pipeline",
     "scope",
+    "unmanaged",
 ]
 
 

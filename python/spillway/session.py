@@ -19,6 +19,7 @@ from .pipeline import Pass, pass_list
 from .report import Report
 from .scopes import ModuleScopes, layer_list, unwrapped
 from .shard import ShardGroup, read_shard_group
+from .unmanaged import keep_saved_weights
 
 Size = Union[int, str]
 PathOrText = Union[str, "os.PathLike[str]"]
@@ -143,6 +144,7 @@ class Session:
         options.time_waits_every = time_waits_every
         options.layers = layer_list(model) if layers is None else layers
         self._native = _native.Session(options)
+        keep_saved_weights()
         self.register_model(model)
         if group is not None:
             on_host = device is None or torch.device(device).type == "cpu"
@@ -236,6 +238,8 @@ class Step:
         if self._native is not None:
             raise InvalidArgument("[step] this step has begun already; ask the session for another one")
         session = self._session
+        if session._native.next_step_records():
+            session.register_model(session._model)  # Buffers may have been added or replaced.
         scopes = session._native.next_step_wants_scopes()
         self._native = session._native.step(self._schedule)
         self._thread = threading.get_ident()

@@ -6,6 +6,7 @@
 
 #include "spillway/core/error.hpp"
 #include "torch/graph/weights.hpp"
+#include "torch/hooks/interception.hpp"
 #include "torch/record/session_mutex.hpp"
 
 namespace spillway::python {
@@ -49,6 +50,18 @@ bool is_parameter(PyObject* object) {
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(parameter_type)) != 0;
 }
 
+PyObject* function_apply = nullptr;  // The code of Function.apply().
+
+/// torch saves a custom function's tensors after its forward() has returned to Function.apply().
+bool function_saves() {
+  if (PyGILState_Check() == 0) return false;
+  PyFrameObject* const frame = PyEval_GetFrame();
+  if (frame == nullptr) return false;
+  PyCodeObject* const code = PyFrame_GetCode(frame);
+  Py_DECREF(code);  // The frame holds it.
+  return reinterpret_cast<PyObject*>(code) == function_apply;
+}
+
 /// The owner of a session's mutex may need the interpreter, so a waiting thread releases it.
 void wait_without_gil(std::mutex& mutex) {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
@@ -66,6 +79,11 @@ void prepare_module() {
   const pybind11::object type = pybind11::module_::import("torch.nn.parameter").attr("Parameter");
   parameter_type = type.inc_ref().ptr();
   set_parameter_test(&is_parameter);
+  const pybind11::object apply =
+      pybind11::module_::import("torch.autograd.function").attr("Function").attr("apply");
+  const pybind11::object code = apply.attr("__func__").attr("__code__");
+  function_apply = code.inc_ref().ptr();
+  set_function_test(&function_saves);
   pybind11::register_local_exception_translator(&translate);
   SessionMutex::set_wait(&wait_without_gil);
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
@@ -23,6 +24,8 @@
 #include "spillway/schedule/schedule.hpp"
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
+#include "torch/graph/weights.hpp"
+#include "torch/hooks/interception.hpp"
 
 namespace py = pybind11;
 
@@ -250,6 +253,26 @@ void bind_values(py::module_& module) {
       py::arg("text"));
 }
 
+/// Notes which of the tensors that a custom function saves are weights that require gradients.
+void note_saves(const py::args& tensors) {
+  if (current_interceptor() == nullptr) return;
+  std::vector<bool> weights;
+  bool any = false;
+  for (const py::handle& each : tensors) {
+    if (!THPVariable_Check(each.ptr())) continue;
+    const at::Tensor& tensor = THPVariable_Unpack(each.ptr());
+    weights.push_back(tensor.requires_grad() && weight_of(tensor).is_same(tensor));
+    any = any || weights.back();
+  }
+  expect_saves(any ? std::move(weights) : std::vector<bool>());
+}
+
+void bind_unmanaged(py::module_& module) {
+  module.def("enter_unmanaged", &enter_unmanaged);
+  module.def("leave_unmanaged", &leave_unmanaged);
+  module.def("expect_saves", &note_saves);
+}
+
 void bind_scopes(py::module_& module) {
   module.def("scope_wanted", &Scope::wanted);
   module.def("enter_scope", &Scope::enter_absolute, py::arg("path"));
@@ -267,6 +290,7 @@ PYBIND11_MODULE(_native, module) {
   bind_options(module);
   bind_session(module);
   bind_scopes(module);
+  bind_unmanaged(module);
 }
 
 }  // namespace spillway::python

@@ -1,5 +1,6 @@
 #include "torch/hooks/interception.hpp"
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -9,12 +10,34 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include "spillway/torch/unmanaged.hpp"
+
 namespace spillway {
 namespace {
 
 namespace autograd = torch::autograd;
 
 thread_local Interceptor* t_interceptor = nullptr;
+thread_local int t_unmanaged = 0;
+
+std::atomic<IsFunctionSaving> g_function_saves = nullptr;
+
+/// What a custom function of Python saves next.
+struct ExpectedSaves {
+  std::vector<bool> left_to_autograd;
+  std::size_t next = 0;
+
+  /// Whether the save that torch asks for now is left to autograd.
+  bool take() {
+    const IsFunctionSaving test = g_function_saves;
+    if (test == nullptr || !test()) return false;
+    const bool plain = left_to_autograd[next++];
+    if (next == left_to_autograd.size()) *this = {};
+    return plain;
+  }
+};
+
+thread_local ExpectedSaves t_expected;
 
 /// Whether torch.compile runs operators only to trace them. What is saved then is never used, and
 /// no later step saves it again.
@@ -44,8 +67,12 @@ class InterceptingEngine final : public autograd::Engine {
 
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     // What is saved during backward belongs to a recomputed forward or to a double backward.
-    if (t_interceptor == nullptr || autograd::get_current_graph_task_id() != -1 ||
+    if (t_interceptor == nullptr || t_unmanaged > 0 ||
+        autograd::get_current_graph_task_id() != -1 ||
         at::SavedTensorDefaultHooks::get_hooks().has_value() || is_tracing()) {
+      return before_->get_default_saved_variable_hooks();
+    }
+    if (!t_expected.left_to_autograd.empty() && t_expected.take()) {
       return before_->get_default_saved_variable_hooks();
     }
     return std::make_unique<Hooks>(*t_interceptor);
@@ -92,5 +119,17 @@ Interceptor* set_interceptor(Interceptor* interceptor) noexcept {
 }
 
 Interceptor* current_interceptor() noexcept { return t_interceptor; }
+
+void expect_saves(std::vector<bool> left_to_autograd) {
+  t_expected = {std::move(left_to_autograd), 0};
+}
+
+void set_function_test(IsFunctionSaving test) noexcept { g_function_saves = test; }
+
+void enter_unmanaged() noexcept { ++t_unmanaged; }
+void leave_unmanaged() noexcept { --t_unmanaged; }
+
+Unmanaged::Unmanaged() noexcept { enter_unmanaged(); }
+Unmanaged::~Unmanaged() { leave_unmanaged(); }
 
 }  // namespace spillway
