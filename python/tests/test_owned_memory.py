@@ -1,0 +1,272 @@
+"""Libraries that free, gather, swap and refill memory that autograd saved; and what autograd must give back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import spillway
+
+WIDTH = 64
+ROWS = 256
+STEPS = 5
+ACTIONS = ["keep", "offload", "recompute", "budget"]
+WINDOWS = ["0 B", "16 KiB", "64 MiB"]
+# A race need not show every time.
+REPEATS = 20 if os.environ.get("SPILLWAY_TEST_LONG") == "1" else 2
+
+
+def managed(model: nn.Module, action: str, window: str, budget: float | str = 0.9) -> spillway.Session:
+    if action == "budget":
+        return spillway.Session(
+            model, budget=budget, plan_in_background=False, small="1 KiB", offload_window=window, prefetch_window=window
+        )
+    rules = f'[[rule]]\naction = "{action}"\n'
+    return spillway.Session(model, rules=rules, small="1 KiB", offload_window=window, prefetch_window=window)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+def blocks() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*[Block() for _ in range(4)])
+
+
+def train(model: nn.Module, session: spillway.Session | None, rank: int = 0) -> list[torch.Tensor]:
+    """Losses and gradients of a few steps."""
+    values = []
+    for i in range(STEPS):
+        x = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(10 * i + rank))
+        with session.step() if session is not None else contextlib.nullcontext():
+            loss = model(x).square().mean()
+            loss.backward()
+        values.append(loss.detach().clone())
+        for parameter in model.parameters():
+            grad = parameter.grad
+            if grad is not None:
+                values.append((grad.to_local() if hasattr(grad, "to_local") else grad).clone())
+            parameter.grad = None
+    return values
+
+
+def fsdp2(frozen: bool = False) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = blocks()
+    if frozen:
+        for block in model:
+            block.up.requires_grad_(False)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model:
+        fully_shard(block, mesh=mesh, reshard_after_forward=True)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def fsdp2_frozen() -> nn.Module:
+    return fsdp2(frozen=True)
+
+
+def on_ranks(rank: int, folder: str, make: Callable[[], nn.Module], repeats: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    without = train(make(), None, rank)
+    for action, window in itertools.product(ACTIONS, WINDOWS):
+        for repeat in range(repeats):
+            model = make()
+            session = managed(model, action, window)
+            with_session = train(model, session, rank)
+            assert all(map(torch.equal, without, with_session)), (action, window, repeat, session.report())
+            values = session.report().to_dict()
+            if action == "offload" and window == "0 B":
+                assert values["bytes_out"] > 0
+            if action == "recompute":
+                assert values["repeated_calls"] > 0
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
+@pytest.mark.parametrize("make", [fsdp2, fsdp2_frozen])
+def test_fsdp2_gives_the_same_bits(tmp_path, make):
+    mp.start_processes(on_ranks, args=(str(tmp_path), make, REPEATS), nprocs=2, start_method="spawn")
+
+
+class PartitionedLinear(nn.Module):
+    """As ZeRO-3 does it: `weight.data` is gathered before its use and given up after it, by hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8)
+        self.shard = self.weight.detach().clone()
+        self.partition()
+
+    def gather(self) -> None:
+        self.weight.data = self.shard.clone()
+
+    def partition(self) -> None:
+        self.weight.data = torch.empty(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.gather()
+        y = PartitionedProduct.apply(x, self.weight)
+        y.register_hook(lambda _: self.gather())
+        self.partition()
+        return nn.functional.gelu(y)
+
+
+class PartitionedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+class Discarded(nn.Module):
+    """As Megatron's CheckpointWithoutOutput: the activation's memory is freed after its use and filled again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output = nn.functional.gelu(x)
+        y = self.linear(output)
+        size, owned, source = output.untyped_storage().size(), [output.detach()], x.detach()
+
+        def fill(_: torch.Tensor) -> None:
+            owned[0].untyped_storage().resize_(size)
+            owned[0].data.copy_(nn.functional.gelu(source))
+            owned.clear()
+
+        y.register_hook(fill)
+        output.untyped_storage().resize_(0)
+        return y
+
+
+@pytest.mark.parametrize("action,window", list(itertools.product(ACTIONS, WINDOWS)))
+@pytest.mark.parametrize("layer", [PartitionedLinear, Discarded])
+def test_memory_that_comes_and_goes_gives_the_same_bits(layer, action, window):
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(*[layer() for _ in range(4)])
+
+    # What is discarded is no memory that a plan could lower.
+    budget = "2 MiB" if layer is Discarded else 0.9
+    without = train(make(), None)
+    for _ in range(REPEATS):
+        model = make()
+        session = managed(model, action, window, budget)
+        assert all(map(torch.equal, without, train(model, session))), session.report()
+
+
+def test_gathered_weights_are_not_kept_until_backward():
+    import weakref
+
+    class Watched(PartitionedLinear):
+        gathered: list[weakref.ref] = []
+
+        def gather(self) -> None:
+            super().gather()
+            self.gathered.append(weakref.ref(self.weight.data.untyped_storage()))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Watched() for _ in range(4)])
+    session = managed(model, "recompute", "0 B")
+    pointers = []
+    for _ in range(4):
+        with session.step():
+            loss = model(torch.randn(ROWS, WIDTH)).square().mean()
+            pointers.append([p.data.untyped_storage().size() for p in model.parameters()])
+            loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+    assert pointers == [[0] * 4] * 4
+
+
+class FusedGradient(torch.autograd.Function):
+    """As Megatron's gradient fusion: backward adds to an attribute of the Parameter."""
+
+    @staticmethod
+    def forward(ctx, x, weight, early):
+        if early:
+            ctx.save_for_backward(x, weight)
+        y = x @ weight.t()
+        if not early:
+            ctx.save_for_backward(weight, x)
+        ctx.early = early
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors if ctx.early else reversed(ctx.saved_tensors)
+        weight.main_grad.add_(grad.t() @ x)
+        assert isinstance(weight, nn.Parameter)
+        return grad @ weight, None, None
+
+
+class Fused(nn.Module):
+    def __init__(self, early: bool) -> None:
+        super().__init__()
+        self.early = early
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8)
+        self.weight.main_grad = torch.zeros(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(FusedGradient.apply(x, self.weight, self.early))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_custom_function_gets_its_parameter_back(action, early):
+    def run(action: str | None) -> tuple[list[torch.Tensor], spillway.Session | None]:
+        torch.manual_seed(0)
+        model = nn.Sequential(*[Fused(early) for _ in range(4)])
+        session = None if action is None else managed(model, action, "0 B")
+        for i in range(STEPS):
+            x = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(i), requires_grad=True)
+            with session.step() if session is not None else contextlib.nullcontext():
+                model(x).square().mean().backward()
+        return [parameter.main_grad for parameter in model.parameters()], session
+
+    without, _ = run(None)
+    with_session, session = run(action)
+    assert all(map(torch.equal, without, with_session))
+    if action in ("keep", "offload"):
+        assert (session.report().to_dict()["bytes_out"] > 0) == (action == "offload")
+
+
+def test_what_is_unmanaged_is_left_to_autograd():
+    torch.manual_seed(0)
+    model = blocks()
+    session = managed(model, "offload", "0 B")
+    out = []
+    for unmanaged in [False] * 3 + [True] * 3:
+        with session.step(), spillway.unmanaged() if unmanaged else contextlib.nullcontext():
+            model(torch.randn(ROWS, WIDTH)).square().mean().backward()
+        out.append(session.report().to_dict()["bytes_out"])
+    assert out[2] > 0 and out[5] == 0
