@@ -10,6 +10,7 @@
 #include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/execute/shard_digest.hpp"
+#include "torch/hooks/error_text.hpp"
 #include "torch/hooks/scope_recording.hpp"
 
 namespace spillway {
@@ -109,7 +110,45 @@ void SessionCore::end_step() noexcept {
   const std::lock_guard lock(mutex_);
   if (!in_step_) return;
   in_step_ = false;
-  if (thread_ == std::this_thread::get_id()) (void)set_interceptor(nullptr);
+  if (thread_ == std::this_thread::get_id()) {
+    (void)set_interceptor(nullptr);
+    recorder_.stop();
+  }
+  const bool scopes = recording_ || tracing_ != nullptr;
+  try {
+    close_step();
+  } catch (...) {
+    // The gradients are there. Whatever a plan would need is recorded again.
+    note_failure("the end of a step");
+    record_next_ = true;
+  }
+  if (scopes) stop_recording_scopes();
+  recording_ = false;
+  verifying_ = false;
+  checks_copies_ = false;
+  for (const auto& pass : passes_) {
+    // A backward may still run; it is not recorded.
+    pass->profiler = nullptr;
+    pass->moments = nullptr;
+    pass->over = true;
+  }
+  passes_.clear();
+  order_.clear();
+  awaited_.clear();
+  book_.reset();
+  call_locations_.clear();
+  running_calls_.clear();
+}
+
+void SessionCore::note_failure(const char* where) noexcept {
+  try {
+    count_fallback(std::string(where) + " failed: " + text_of(std::current_exception()));
+  } catch (...) {
+    return;  // No memory for the message.
+  }
+}
+
+void SessionCore::close_step() {
   ++steps_;
   end_sharding();
   if (!follower_.complete()) count_fallback("the step ended before its schedule was complete");
@@ -122,14 +161,9 @@ void SessionCore::end_step() noexcept {
   end_trace();
   end_measuring();
   watch_.clear(mutex_);
-  if (thread_ == std::this_thread::get_id()) recorder_.stop();
   settle_awaited();
-  awaited_.clear();
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
   if (verifying_) finish_verification();
-  verifying_ = false;
-  checks_copies_ = false;
-  if (recording_ || tracing_ != nullptr) stop_recording_scopes();
   const bool recorded = recording_;
   if (recording_) {
     recording_ = false;
@@ -151,18 +185,9 @@ void SessionCore::end_step() noexcept {
   report_copies(wrong_copies);
   demote_owned_elsewhere();
   for (const auto& pass : passes_) {
-    // A backward may still run; it is not recorded.
-    pass->profiler = nullptr;
-    pass->moments = nullptr;
-    pass->over = true;
     for (const ValueId anchor : std::exchange(pass->anchors, {})) release_root(anchor, *pass->book);
   }
   keep_trace(recorded);
-  passes_.clear();
-  order_.clear();
-  book_.reset();
-  call_locations_.clear();
-  running_calls_.clear();
 }
 
 void SessionCore::finish_recording() {

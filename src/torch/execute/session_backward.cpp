@@ -229,15 +229,23 @@ void SessionCore::start_reload(SavedBuffer& buffer) {
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
-  if (id >= 0) note_gone(*buffer->pass, id);
-  drop_locked(std::move(buffer));
+  try {
+    if (id >= 0) note_gone(*buffer->pass, id);
+    drop_locked(std::move(buffer));
+  } catch (...) {
+    note_failure("dropping a saved tensor");  // A failed device tells whoever uses it next.
+  }
 }
 
 void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept {
   const ClockPause clock_pause(*this);
   {
     const std::lock_guard lock(mutex_);
-    note_gone(*pass, id);
+    try {
+      note_gone(*pass, id);
+    } catch (...) {
+      note_failure("dropping a saved tensor");
+    }
   }
   tensor.reset();
 }

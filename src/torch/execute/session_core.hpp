@@ -332,6 +332,9 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool take_cached_plan();
 
   // Between steps.
+  void close_step();
+  /// Counts the exception that is being handled, where none can be thrown.
+  void note_failure(const char* where) noexcept;
   [[nodiscard]] PassSchedule recorded_schedule(const std::set<int>& chunks) const;
   void finish_recording();
   /// Adds the untracked bytes of a later pass with the same sizes, if there was one.

@@ -142,7 +142,7 @@ class OwnedMemory : public ::testing::TestWithParam<std::tuple<Case, const char*
     SessionOptions options =
         with_rules(action == "budget" ? "" : "[[rule]]\naction = \"" + action + "\"\n");
     if (action == "budget") {
-      options.budget = Budget::share(1.0);
+      options.budget = Budget(300_KiB);
       options.plan_in_background = false;
     }
     const Bytes window = std::get<2>(GetParam());

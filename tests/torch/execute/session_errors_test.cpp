@@ -1,0 +1,257 @@
+// Errors where none may be lost, writes that nobody told of, and copies that are damaged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spillway/core/error.hpp"
+#include "support/error_text.hpp"
+#include "support/wrapping_device.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/support/failing_allocator.hpp"
+#include "torch/support/program.hpp"
+#include "torch/support/wrapping_torch_device.hpp"
+
+namespace spillway {
+namespace {
+
+using namespace spillway::literals;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using testing::with_rules;
+
+constexpr std::int64_t kSide = 64;
+constexpr std::size_t kSquareBytes = kSide * kSide * sizeof(float);
+
+/// Trains without and with a session, and compares each step's gradient.
+class Steps {
+ public:
+  using Loss = std::function<at::Tensor(const at::Tensor& weight, int step)>;
+
+  explicit Steps(Loss loss) : loss_(std::move(loss)) { at::set_num_threads(1); }
+
+  at::Tensor baseline(int step) { return gradient(step); }
+  at::Tensor run(Session& session, int step) {
+    Step scope = session.step();
+    at::Tensor found = gradient(step);
+    scope.end();
+    return found;
+  }
+  bool equal(Session& session, int step) { return run(session, step).equal(baseline(step)); }
+
+ private:
+  at::Tensor gradient(int step) {
+    weight_.mutable_grad() = at::Tensor();
+    loss_(weight_, step).backward();
+    return weight_.grad().clone();
+  }
+
+  testing::Deterministic deterministic_;
+  at::Tensor weight_ = testing::weight({kSide, kSide});
+  Loss loss_;
+};
+
+const char* const kRecomputeSines =
+    "[[rule]]\nproducer = \"aten::sin\"\naction = \"recompute\"\n[[rule]]\naction = \"keep\"\n";
+
+TEST(LostErrors, ACopyThatFailsBeforeAWriteIsAnErrorOfRecomputation) {
+  testing::FailingAllocator* memory = nullptr;
+  bool fails = false;
+  Steps steps([&](const at::Tensor& weight, int) {
+    const at::Tensor x = weight * 2;
+    const at::Tensor y = x.sin();
+    const at::Tensor z = y.cos();
+    // The session copies x here, because y is recomputed from it.
+    if (fails) memory->fail(kSquareBytes);
+    x.variable_data().add_(1);
+    if (fails) memory->fail(0);
+    return z.sum();
+  });
+  Session session(with_rules(kRecomputeSines));
+  testing::FailingAllocator allocator;
+  memory = &allocator;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(steps.equal(session, i)) << i << session.report();
+  EXPECT_GT(session.report().repeated_calls, 0U);
+  fails = true;
+  EXPECT_THAT(testing::error_text<c10::Error>([&] { (void)steps.run(session, 4); }),
+              HasSubstr("the operators of its forward pass are not all known (aten::add_: out of "
+                        "memory, as the test wants it); repeat the step"));
+  EXPECT_EQ(allocator.failures(), 1);
+  fails = false;
+  for (int i = 5; i < 7; ++i) EXPECT_TRUE(steps.equal(session, i)) << i << session.report();
+  EXPECT_THAT(session.report().fallbacks,
+              Contains(Pair(HasSubstr("an operator could not be recorded: aten::add_"), 1U)));
+}
+
+TEST(LostErrors, APrefetchWithoutMemoryIsLeftForLater) {
+  class Scarce final : public testing::WrappingTorchDevice {
+   public:
+    explicit Scarce(int& failing) : failing_(&failing) {}
+    [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
+      if (*failing_ > 0 && --*failing_ % 2 == 1) {
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, as the test wants it");
+      }
+      return inner().allocate(bytes, stream);
+    }
+
+   private:
+    int* failing_;
+  };
+  const testing::Deterministic deterministic;
+  at::Tensor weight = testing::weight({kSide, kSide});
+  const auto gradient = [&] {
+    weight.mutable_grad() = at::Tensor();
+    at::Tensor x = weight;
+    for (int i = 0; i < 12; ++i) x = at::mm(x, weight).sin();
+    x.sum().backward();
+    return weight.grad().clone();
+  };
+  int failing = 0;
+  install_interception();
+  const auto core = std::make_shared<SessionCore>(testing::offload_everything(),
+                                                  std::make_unique<Scarce>(failing));
+  core->register_fixed(weight, FixedReason::kParameter);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor without = gradient();
+    core->begin_step({});
+    // Never for a buffer that backward reads now: those come in pairs with a prefetch.
+    failing = i < 3 ? 0 : 2;
+    EXPECT_TRUE(gradient().equal(without)) << i << core->report();
+    core->end_step();
+  }
+  EXPECT_GT(core->report().fallbacks.at(
+                "no device memory to prefetch a buffer: reloaded when it was needed"),
+            0U);
+}
+
+/// Knows where the session's host memory is.
+class SpyDevice final : public testing::WrappingDevice {
+ public:
+  using WrappingDevice::WrappingDevice;
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string name) override {
+    return inner().make_stream(std::move(name));
+  }
+  [[nodiscard]] std::unique_ptr<Event> make_event(Timing timing) override {
+    return inner().make_event(timing);
+  }
+  void synchronize() override { inner().synchronize(); }
+  void do_register(std::span<std::byte> memory) override {
+    inner().do_register(memory);
+    memory_.push_back(memory);
+  }
+  /// After all copies: one bit of every page.
+  void damage() {
+    synchronize();
+    for (const std::span<std::byte> memory : memory_) {
+      for (std::size_t i = 0; i < memory.size(); i += 4096) memory[i] ^= std::byte{1};
+    }
+  }
+
+ private:
+  std::vector<std::span<std::byte>> memory_;
+};
+
+class SpyTorchDevice final : public testing::WrappingTorchDevice {
+ public:
+  [[nodiscard]] Device& device() override { return spy_; }
+  void damage() { spy_.damage(); }
+
+ private:
+  SpyDevice spy_{inner().device()};
+};
+
+TEST(LostErrors, ADamagedCopyIsToldAtTheEndOfItsStep) {
+  const testing::Deterministic deterministic;
+  at::Tensor weight = testing::weight({kSide, kSide});
+  const auto gradient = [&](SpyTorchDevice* device) {
+    weight.mutable_grad() = at::Tensor();
+    at::Tensor x = weight;
+    for (int i = 0; i < 6; ++i) x = at::mm(x, weight).sin();
+    const at::Tensor loss = x.sum();
+    x.reset();
+    if (device != nullptr) device->damage();
+    loss.backward();
+    return weight.grad().clone();
+  };
+  install_interception();
+  auto owned = std::make_unique<SpyTorchDevice>();
+  SpyTorchDevice& device = *owned;
+  SessionOptions options = testing::offload_everything();
+  options.offload_window = 0_B;
+  options.prefetch_window = 0_B;
+  const auto core = std::make_shared<SessionCore>(std::move(options), std::move(owned));
+  core->register_fixed(weight, FixedReason::kParameter);
+  const auto step = [&](bool damaged) {
+    core->begin_step({});
+    at::Tensor found = gradient(damaged ? &device : nullptr);
+    core->end_step();
+    return found;
+  };
+  const at::Tensor right = gradient(nullptr);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(step(false).equal(right));
+    core->throw_step_error();
+  }
+  core->verify_next_step();
+  EXPECT_FALSE(step(true).equal(right));
+  const std::string text =
+      testing::error_text<VerificationError>([&] { core->throw_step_error(); });
+  EXPECT_THAT(text, HasSubstr("[verify] step 4: 11 offloaded tensors had other bits than autograd "
+                              "saved, so the gradients of this step are wrong"));
+  EXPECT_THAT(text, HasSubstr("(16.0 KiB): it came back from host memory with other bits"));
+  // What was damaged is kept now.
+  EXPECT_EQ(core->report().demoted.size(), 11U) << core->report();
+  EXPECT_TRUE(step(false).equal(right));
+  core->throw_step_error();
+}
+
+TEST(UnseenWrites, AreSeenInStepsThatRecompute) {
+  for (const char* const rules :
+       {kRecomputeSines, "[[rule]]\naction = \"recompute\"\n",
+        "[[rule]]\nproducer = \"aten::mul\"\naction = \"offload\"\n[[rule]]\naction = "
+        "\"recompute\"\n"}) {
+    Steps steps([](const at::Tensor& weight, int step) {
+      const at::Tensor x = weight * 2;
+      const at::Tensor y = x.sin();
+      const at::Tensor z = y.cos() * x;
+      if (step >= 3) x.variable_data().add_(1);
+      const at::Tensor v = z.exp() * y;
+      if (step >= 4) y.variable_data().mul_(0.5);
+      return (v * x).sum();
+    });
+    Session session(with_rules(rules));
+    for (int i = 0; i < 7; ++i) EXPECT_TRUE(steps.equal(session, i)) << rules << i;
+  }
+}
+
+TEST(UnseenWrites, AreToldByVerificationOfOffloadedTensors) {
+  SessionOptions options = testing::offload_everything();
+  options.verify_every = 1;
+  options.offload_window = 32_KiB;
+  Steps steps([](const at::Tensor& weight, int step) {
+    at::Tensor loss;
+    {
+      const at::Tensor x = weight * 2;
+      loss = (x * x).sum();
+      if (step >= 3) x.variable_data().add_(1);
+    }
+    // Releases x.
+    at::Tensor y = weight;
+    for (int i = 0; i < 6; ++i) y = (y * 1.5).sin();
+    return loss + y.sum();
+  });
+  Session session(std::move(options));
+  int told = 0;
+  for (int i = 0; i < 7; ++i) {
+    const at::Tensor right = steps.baseline(i);
+    try {
+      EXPECT_TRUE(steps.run(session, i).equal(right)) << i << session.report();
+    } catch (const VerificationError& error) {
+      ++told;
+      EXPECT_THAT(error.what(), HasSubstr("it was written in place after autograd had saved it"));
+    }
+  }
+  EXPECT_EQ(told, 1) << session.report();
+}
+
+}  // namespace
+}  // namespace spillway
