@@ -66,7 +66,7 @@ void add_config(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   command->add_flag("--defaults", options->defaults, "Print every key with its default");
-  command->add_flag("--reference", options->reference, "Print the keys as Markdown tables");
+  command->add_flag("--reference", options->reference, "Print the keys as Markdown");
   command->footer(kConfigExamples);
   command->callback([options, &action] {
     check(*options);

@@ -65,7 +65,8 @@ struct ConfigKey {
 [[nodiscard]] std::string value_text(const ConfigKey& key, const TrainConfig& config);
 /// What it may be, for people: "at least 1", "llama | gpt".
 [[nodiscard]] std::string allowed_text(const ConfigKey& key);
-/// One Markdown table for each table of the config: key, default, allowed, meaning.
+/// A section for each table of the config, an item for each key: its default, what it may be, its
+/// meaning. Lines have at most 120 columns.
 [[nodiscard]] std::string reference_markdown();
 
 }  // namespace spillway::app

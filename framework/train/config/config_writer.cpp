@@ -1,7 +1,7 @@
 #include "spillway/core/numbers.hpp"
 #include "train/config/config_keys.hpp"
-#include "util/text_table.hpp"
 #include "util/toml_text.hpp"
+#include "util/wrapped.hpp"
 
 namespace spillway::app {
 namespace {
@@ -74,15 +74,16 @@ std::string to_toml(const TrainConfig& config) {
 }
 
 std::string reference_markdown() {
+  constexpr std::size_t kColumns = 120;  // Of Markdown in this repository.
   std::string text;
-  for (const std::string& name : config_tables()) {
-    TextTable table({{"key"}, {"default"}, {"value"}, {"meaning"}});
+  for (const std::string& table : config_tables()) {
+    text += (text.empty() ? "#### `[" : "\n#### `[") + table + "]`\n\n";
     for (const ConfigKey& key : config_keys()) {
-      if (key.table != name) continue;
-      table.add(
-          {"`" + key.path() + "`", "`" + value_text(key, {}) + "`", allowed_text(key), key.help});
+      if (key.table != table) continue;
+      const std::string item = "`" + key.name + " = " + value_text(key, {}) + "` (" +
+                               allowed_text(key) + "): " + key.help;
+      text += "- " + wrapped(item, 2, kColumns) + "\n";
     }
-    text += (text.empty() ? "" : "\n") + table.markdown();
   }
   return text;
 }

@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <sstream>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,6 +21,17 @@ std::string document() {
 TEST(TrainDocument, HasTheKeysAsTheProgramHasThem) {
   EXPECT_THAT(document(), HasSubstr("<!-- keys: begin -->\n\n" + reference_markdown() +
                                     "\n<!-- keys: end -->\n"));
+}
+
+TEST(TrainDocument, HasEveryKeyOnLinesOfAtMost120Columns) {
+  std::istringstream lines(reference_markdown());
+  std::string line;
+  std::size_t keys = 0;
+  while (std::getline(lines, line)) {
+    EXPECT_LE(line.size(), 120) << line;
+    keys += line.starts_with("- `") ? 1 : 0;
+  }
+  EXPECT_EQ(keys, config_keys().size());
 }
 
 TEST(TrainDocument, HasExamplesThatAreConfigs) {
