@@ -19,6 +19,7 @@ CHECKS = [
     "link_both",
     "pinning",
 ]
+OLD_CHECKS = ["backing"]  # old name
 
 
 class Help(unittest.TestCase):
@@ -94,7 +95,7 @@ class Doctor(unittest.TestCase):
         report = json.loads(result.stdout)
         self.assertEqual(report["schema"], "spillway.doctor/2")
         self.assertEqual(report["device"], "host")
-        self.assertEqual(list(report["checks"]), CHECKS)
+        self.assertEqual(list(report["checks"]), CHECKS + OLD_CHECKS)
         for check in report["checks"].values():
             self.assertLessEqual({"label", "state", "found", "works", "change", "values"}, check.keys())
             self.assertIn(check["state"], ("ok", "note", "problem"))
@@ -114,6 +115,22 @@ class Doctor(unittest.TestCase):
             self.assertTrue(torch["computes"])
             self.assertFalse(torch["sees_cuda"])
 
+    def test_json_has_what_schema_1_called_otherwise_under_its_old_name_too(self):
+        result = run("spillway", "doctor", "--quick", "--size", "2 MiB", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        checks = report["checks"]
+        self.assertEqual(checks["backing"], checks["pinning"])  # old name
+        values = checks["pinning"]["values"]
+        self.assertEqual(values["backed_bytes"], values["pinned_bytes"])  # old name
+        for name in ("link_out", "link_back", "link_both"):
+            values = checks[name]["values"]
+            self.assertEqual(values["plain_gb_per_s"], values["direct_gb_per_s"])  # old name
+        self.assertEqual(
+            report["renamed"],
+            {"backing": "pinning", "backed_bytes": "pinned_bytes", "plain_gb_per_s": "direct_gb_per_s"},  # old name
+        )
+
     def test_text_without_a_gpu_says_so_and_what_its_speeds_mean(self):
         result = run("spillway", "doctor", "--quick", "--size", "2 MiB")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -127,7 +144,7 @@ class Doctor(unittest.TestCase):
         result = run("spillway", "doctor", "--quick", "--json", "--size", "2 GiB", address_space=3_200_000_000)
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
-        self.assertEqual(list(report["checks"]), CHECKS)
+        self.assertEqual(list(report["checks"]), CHECKS + OLD_CHECKS)
         for name in ("link_out", "link_back", "link_both"):
             self.assertEqual(report["checks"][name]["state"], "problem")
             self.assertIn("could not be found out: [", report["checks"][name]["found"])

@@ -1,8 +1,9 @@
 #include "doctor/doctor_report.hpp"
 
-#include <sstream>
+#include <array>
 
 #include "util/text_table.hpp"
+#include "util/wrapped.hpp"
 
 namespace spillway::app {
 namespace {
@@ -27,31 +28,26 @@ std::vector<std::string> sentences(const DoctorReport& report, std::string Check
   return found;
 }
 
-/// Breaks a sentence into lines of at most 100 columns that begin with `indent` spaces; the first
-/// line's are the caller's.
-std::string wrapped(const std::string& sentence, std::size_t indent) {
-  constexpr std::size_t kColumns = 100;
-  std::istringstream words(sentence);
-  std::string text;
-  std::string word;
-  std::size_t column = indent;
-  while (words >> word) {
-    if (column > indent && column + 1 + word.size() > kColumns) {
-      text += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      text += ' ';
-      ++column;
-    }
-    text += word;
-    column += word.size();
+/// Names of spillway.doctor/1 that scripts may still read. Remove one release after 0.1.
+struct Renamed {
+  const char* old;
+  const char* now;
+};
+constexpr std::array<Renamed, 3> kRenamed = {{{"backing", "pinning"},                   // old name
+                                              {"backed_bytes", "pinned_bytes"},         // old name
+                                              {"plain_gb_per_s", "direct_gb_per_s"}}};  // old name
+
+/// Repeats at the end of `object` what was renamed, under its old name.
+void add_old_names(Json& object) {
+  for (const Renamed& name : kRenamed) {
+    if (object.contains(name.now)) object[name.old] = Json(object[name.now]);
   }
-  return text;
 }
 
 std::string bullets(const std::string& title, const std::vector<std::string>& lines) {
+  constexpr std::size_t kColumns = 100;
   std::string text = "\n" + title + "\n";
-  for (const std::string& line : lines) text += "  - " + wrapped(line, 4) + "\n";
+  for (const std::string& line : lines) text += "  - " + wrapped(line, 4, kColumns) + "\n";
   return text;
 }
 
@@ -60,13 +56,17 @@ std::string bullets(const std::string& title, const std::vector<std::string>& li
 Json to_json(const DoctorReport& report) {
   Json json = {
       {"schema", "spillway.doctor/2"}, {"version", report.version}, {"device", report.device}};
+  Json& checks = json["checks"];
   for (const Check& check : report.checks) {
-    json["checks"][check.id] = {{"label", check.label},   {"state", word_of(check.state)},
-                                {"found", check.found},   {"works", check.works},
-                                {"change", check.change}, {"values", check.values}};
+    checks[check.id] = {{"label", check.label},   {"state", word_of(check.state)},
+                        {"found", check.found},   {"works", check.works},
+                        {"change", check.change}, {"values", check.values}};
+    add_old_names(checks[check.id]["values"]);
   }
+  add_old_names(checks);
   json["works"] = sentences(report, &Check::works);
   json["change"] = sentences(report, &Check::change);
+  for (const Renamed& name : kRenamed) json["renamed"][name.old] = name.now;
   return json;
 }
 

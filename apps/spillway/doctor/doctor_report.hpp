@@ -49,7 +49,8 @@ template <typename F>
 }
 
 /// Schema "spillway.doctor/2": version, device, checks (id -> label, state, found, works, change,
-/// values), and all sentences once more as the lists `works` and `change`.
+/// values), and all sentences once more as the lists `works` and `change`. For one release it also
+/// has what schema 1 called otherwise under the old names, which `renamed` lists (old -> new).
 [[nodiscard]] Json to_json(const DoctorReport& report);
 
 [[nodiscard]] std::string to_text(const DoctorReport& report);
