@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from checked_files import check, name_of
+
 SUFFIXES = {".cpp", ".hpp", ".h", ".cu", ".py", ".pyi", ".md", ".toml", ".sh", ".cmake", ".txt", ".json", ".in", ".map"}
 # Written by other people, or by programs: kept results keep the words of the program that wrote them.
 SKIPPED = re.compile(r"LICENSE|bench/results/.*\.json|scripts/check_words\.py|tests/build/check_words_test\.py|.*/data/.*")
@@ -79,15 +79,9 @@ def findings_in(text: str) -> list[tuple[int, str, str]]:
     return found
 
 
-def tracked_files() -> list[Path]:
-    answer = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in answer.stdout.splitlines()]
-
-
 def is_checked(file: Path) -> bool:
-    name = file.resolve().relative_to(ROOT).as_posix() if file.resolve().is_relative_to(ROOT) else file.name
     written = file.suffix in SUFFIXES or file.name in ("Makefile", "run")
-    return written and not SKIPPED.fullmatch(name) and file.is_file()
+    return written and not SKIPPED.fullmatch(name_of(file))
 
 
 def main() -> int:
@@ -99,17 +93,12 @@ def main() -> int:
         for word in WORDS:
             print(f"{word.pattern}\n    {word.instead}")
         return 0
-    if not given.files and not (ROOT / ".git").exists():
-        print("words: skipped: no git checkout")
-        return 77
-    files = [file for file in given.files or tracked_files() if is_checked(file)]
-    count = 0
-    for file in files:
-        for number, words, instead in findings_in(file.read_text(encoding="utf-8")):
-            print(f'{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}:{number}: "{words}": {instead}')
-            count += 1
-    print(f"words: {len(files)} files, {count} findings")
-    return 1 if count else 0
+    return check(
+        "words",
+        given.files,
+        is_checked,
+        lambda _, text: [(line, f'"{words}": {instead}') for line, words, instead in findings_in(text)],
+    )
 
 
 if __name__ == "__main__":

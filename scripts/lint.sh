@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats all C++ sources; or checks their format, the words of all texts, and runs clang-tidy over all C++
-# sources.
+# Formats all C++ sources; or checks their format, the length of lines and the words of all texts, and runs clang-tidy
+# over all C++ sources.
 # usage: scripts/lint.sh format|check
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,11 +16,8 @@ case "${1:-}" in
   check)
     echo "==== clang-format: ${#sources[@]} files"
     clang-format --dry-run -Werror "${sources[@]}"
-    # clang-format leaves comments alone (see .clang-format), so their length is checked here.
-    if grep -nE '^.{101,}' "${sources[@]}"; then
-      echo "lint: the lines above are longer than 100 columns" >&2
-      exit 1
-    fi
+    echo "==== columns"
+    scripts/check_columns.py
     echo "==== words"
     scripts/check_words.py
     echo "==== clang-tidy"
