@@ -115,6 +115,7 @@ run bench:pipeline-experts env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True 
   --markdown "$out/pipeline-experts-$machine.md"
 run bench:overlap result overlap "$bin/bench_overlap" --links 25,50,200
 run bench:python result python-layers "$python" bench/python/layers.py
+run bench:peers result python-peers "$python" bench/python/peers.py --repeats 20
 # With a kernel for each elementwise operator that is repeated.
 run bench:layers-unfused result layers-unfused "$bin/bench_layers" --no-fuse --row cheap --row cheap_small --row mlp
 run bench:python-unfused result python-unfused "$python" bench/python/layers.py --no-fuse --row cheap --row cheap_small

@@ -1,11 +1,13 @@
-"""The benchmark of the Python package stays alive: it runs small, and what it writes has the form of the others."""
+"""The benchmarks of the Python package stay alive: they run small, and what they write has the form of the others."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,16 +16,26 @@ pytest.importorskip("transformers", reason="skipped: transformers is not install
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def test_layers_runs_small_and_gradients_are_the_same(tmp_path):
-    subprocess.run(
-        [sys.executable, BENCH / "python/layers.py", "--small", "--repeats", "1", "--commit", "0123456789ab"]
-        + ["--out", tmp_path / "layers.json", "--markdown", tmp_path / "layers.md"],
-        check=True,
+def run_small(
+    tmp_path: Path, name: str, *options: str, code: int = 0, **environment: str
+) -> tuple[dict[str, Any], str]:
+    """What the benchmark wrote: JSON, whose form is that of the others, and Markdown."""
+    out = tmp_path / f"{name}.json"
+    done = subprocess.run(
+        [sys.executable, BENCH / f"python/{name}.py", "--small", "--repeats", "1", "--commit", "0123456789ab"]
+        + ["--out", out, "--markdown", out.with_suffix(".md"), *options],
+        env={**os.environ, **environment},
     )
-    found = json.loads((tmp_path / "layers.json").read_text())
+    assert done.returncode == code
+    found = json.loads(out.read_text())
     kept = json.loads((BENCH / "results/json/layers-h200.json").read_text())
     assert found.keys() == kept.keys() and found["hardware"].keys() == kept["hardware"].keys()
     assert found["schema"] == "spillway.bench/1" and found["commit"] == "0123456789ab"
+    return found, out.with_suffix(".md").read_text()
+
+
+def test_layers_runs_small_and_gradients_are_the_same(tmp_path):
+    found, markdown = run_small(tmp_path, "layers")
     figures = {figure["id"].removeprefix("python_layers."): figure for figure in found["figures"]}
     rows = {"keep", "attention", "all", "cheap", "cheap_small", "budget_60_percent"}
     others = {"all_limit", "cheap_peak", "cheap_small_peak", "first_step", "host_cost", "base_peak"}
@@ -38,4 +50,34 @@ def test_layers_runs_small_and_gradients_are_the_same(tmp_path):
         assert beside["demoted"]["median"] == 0, row
     assert figures["all"]["beside"]["out"]["median"] > figures["attention"]["beside"]["out"]["median"]
     assert figures["keep"]["wanted"] == {"bound": "at most", "limit": 1.005, "verdict": "not judged"}
-    assert "| intercepted, everything kept |" in (tmp_path / "layers.md").read_text()
+    assert "| intercepted, everything kept |" in markdown
+
+
+def beside_of(figure: dict[str, Any]) -> dict[str, float]:
+    return {name: value["median"] for name, value in figure["beside"].items()}
+
+
+def test_peers_runs_small_and_every_way_saves_what_it_should(tmp_path):
+    found, markdown = run_small(tmp_path, "peers")
+    rows = {figure["id"].removeprefix("python_peers."): beside_of(figure) for figure in found["figures"]}
+    assert set(rows) == {
+        *("budget_60_percent", "selective_products", "selective_attention", "full", "full_offload", "save_on_cpu"),
+        *("compiled", "compiled_half", "compiled_fifth", "compiled_selective", "compiled_selective_budget_80_percent"),
+    }
+    for row, beside in rows.items():
+        assert beside["gradients that differ"] == 0, row
+        assert beside["peak without"] > 0, row
+    peak = {row: beside["peak"] / beside["peak without"] for row, beside in rows.items()}
+    assert peak["full"] < peak["selective_attention"] < peak["selective_products"] < 1, peak
+    assert peak["compiled_fifth"] < peak["compiled_half"] < 1, peak
+    assert peak["compiled_selective_budget_80_percent"] < peak["compiled_selective"] < 1, peak
+    for row in ("budget_60_percent", "compiled_selective_budget_80_percent"):
+        assert rows[row]["predicted peak"] <= rows[row]["budget"] and rows[row]["fallbacks"] == 0, row
+    assert any(note.startswith("Skipped: everything offloaded by TRL: trl ") for note in found["notes"])
+    assert "| full checkpointing |" in markdown
+
+
+def test_a_peer_that_does_not_run_compiled_fails(tmp_path):
+    found, _ = run_small(tmp_path, "peers", "--row", "compiled", "--row", "full", code=1, TORCHDYNAMO_DISABLE="1")
+    assert [figure["id"] for figure in found["figures"]] == ["python_peers.full"]
+    assert "Failed: compiled layers: 0 of 4 layers ran compiled." in found["notes"]
