@@ -8,6 +8,15 @@ if(SPILLWAY_FRAMEWORK)
   set(SPILLWAY_FRAMEWORK_HEADERS "${PROJECT_SOURCE_DIR}/framework")
 endif()
 
+# The executable of a test, with the main function of `main`.
+function(_spillway_test_program name main sources deps)
+  add_executable(${name} ${sources})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
+  target_include_directories(${name} PRIVATE
+    "${PROJECT_SOURCE_DIR}/src" ${SPILLWAY_FRAMEWORK_HEADERS} "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PRIVATE ${deps} ${main} spillway_warnings)
+endfunction()
+
 # spillway_add_test(<name> SOURCES <file>... [DEPS <target>...] [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # A GoogleTest program, one ctest entry, in build/<preset>/bin/tests. It carries the name of its folder as a label
@@ -21,11 +30,7 @@ function(spillway_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
-  target_include_directories(${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/src" ${SPILLWAY_FRAMEWORK_HEADERS} "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${name} PRIVATE ${arg_DEPS} spillway_test_main spillway_warnings)
+  _spillway_test_program(${name} spillway_test_main "${arg_SOURCES}" "${arg_DEPS}")
 
   set(launcher)
   if(SPILLWAY_SANITIZE STREQUAL "thread")
@@ -93,12 +98,7 @@ function(spillway_add_ranks_test name)
   else()
     list(APPEND environment CUDA_VISIBLE_DEVICES=)
   endif()
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/tests")
-  target_include_directories(${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/src" ${SPILLWAY_FRAMEWORK_HEADERS} "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${name} PRIVATE
-    ${arg_DEPS} spillway_test_ranks_main spillway_warnings)
+  _spillway_test_program(${name} spillway_test_ranks_main "${arg_SOURCES}" "${arg_DEPS}")
   add_dependencies(${name} spillway_mpi)
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   foreach(ranks IN LISTS arg_RANKS)
