@@ -32,13 +32,10 @@ int run_profile(const ProfileOptions& options) {
   save_profile(profile, options.out);
 
   const ChunkProfile& chunk = profile.chunks.front();
-  const auto milliseconds = [](std::int64_t ns) {
-    return with_decimals(static_cast<double>(ns) / 1e6, 1) + " ms";
-  };
   std::cout << options.out << " is written: " << chunk.buffers.size() << " buffers in "
             << chunk.sites.size() << " saved tensors, " << to_string(chunk.theoretical_peak)
-            << " if all were kept; forward " << milliseconds(chunk.forward_ns) << ", backward "
-            << milliseconds(chunk.backward_ns) << "\n"
+            << " if all were kept; forward " << milliseconds_text(chunk.forward_ns) << ", backward "
+            << milliseconds_text(chunk.backward_ns) << "\n"
             << "next: spillway plan --profile " << options.out << " --budget 33% --out plan.json\n";
   return 0;
 }

@@ -52,9 +52,8 @@ std::string to_text(const Curve& curve) {
   std::vector<std::vector<std::string>> rows = {
       {"budget", "of base", "peak", "step", "bound", "kept", "offloaded", "recomputed"}};
   for (const CurvePoint& point : curve.points) rows.push_back(row_of(point, curve));
-  return "base: everything kept, " + with_decimals(static_cast<double>(curve.base_ns) / 1e6, 1) +
-         " ms a step, peak " + to_string(curve.base_peak) + "\n\n" +
-         in_columns(rows, {0, 1, 2, 3, 4, 5, 6, 7}, 0);
+  return "base: everything kept, " + milliseconds_text(curve.base_ns) + " a step, peak " +
+         to_string(curve.base_peak) + "\n\n" + in_columns(rows, {0, 1, 2, 3, 4, 5, 6, 7}, 0);
 }
 
 std::string to_json(const Curve& curve) {

@@ -296,17 +296,22 @@ void Search::improve(Found& found, std::int64_t budget) {
   }
 }
 
+bool Search::try_choice(Choice choice, std::int64_t budget, int& left, Found& found) {
+  if (choice == found.choice) return false;
+  --left;
+  Found next = look_at(std::move(choice), budget);
+  if (!next.evaluated.better_than(found.evaluated)) return false;
+  found = std::move(next);
+  return true;
+}
+
 bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
   bool better = false;
   for (const std::vector<Move>& moves : moves_of_all_layers(evaluator_.spaces())) {
     if (left <= 0) return better;
     Choice choice = found.choice;
     for (const Move& move : moves) make(move, choice);
-    if (choice == found.choice) continue;
-    --left;
-    Found next = look_at(std::move(choice), budget);
-    if (!next.evaluated.better_than(found.evaluated)) continue;
-    found = std::move(next);
+    if (!try_choice(std::move(choice), budget, left, found)) continue;
     better = true;
     if (found.evaluated.fits()) return true;
   }
@@ -320,11 +325,7 @@ bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int
     if (left <= 0) return better;
     Choice choice = found.choice;
     make(move, choice);
-    if (choice == found.choice) continue;
-    --left;
-    Found next = look_at(std::move(choice), budget);
-    if (!next.evaluated.better_than(found.evaluated)) continue;
-    found = std::move(next);
+    if (!try_choice(std::move(choice), budget, left, found)) continue;
     better = true;
     if (first_only) return true;
   }

@@ -62,6 +62,9 @@ class Search {
                                                        double link);
   [[nodiscard]] std::optional<Choice> solve_milp(const MilpOptions& options, const Slots& slots);
   void improve(Found& found, std::int64_t budget);
+  /// Takes `choice` if it is better than `found`, and says so. Costs one of `left`, unless `found`
+  /// has the same choice.
+  bool try_choice(Choice choice, std::int64_t budget, int& left, Found& found);
   bool try_layers(std::int64_t budget, int& left, Found& found);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
                  Found& found);
