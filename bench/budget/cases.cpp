@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/small_llama.hpp"
+
 namespace spillway::bench {
 namespace {
 
@@ -9,8 +11,9 @@ BudgetRow row(const std::string& text, std::optional<double> wanted = std::nullo
   return {text, app::parse_budget(text), wanted};
 }
 
-LlamaShape large_shape(const std::string& model) {
+LlamaShape large_shape(const std::string& model, at::Device device) {
   LlamaShape shape;
+  shape.device = device;
   if (model == "long") {
     shape.layers = 4;
     shape.tokens = 65536;
@@ -22,14 +25,8 @@ LlamaShape large_shape(const std::string& model) {
   return shape;
 }
 
-LlamaShape small_shape(const std::string& model) {
-  LlamaShape shape{.layers = 4,
-                   .hidden = 256,
-                   .heads = 8,
-                   .kv_heads = 2,
-                   .ffn = 512,
-                   .tokens = 512,
-                   .vocabulary = 1000};
+LlamaShape small_shape(const std::string& model, at::Device device) {
+  LlamaShape shape = small_llama(device);
   if (model == "long") {
     shape.layers = 2;
     shape.tokens = 2048;
@@ -38,7 +35,6 @@ LlamaShape small_shape(const std::string& model) {
     shape.moe.experts = 4;
     shape.moe.ffn = 256;
   }
-  shape.dtype = at::kFloat;
   return shape;
 }
 
@@ -58,8 +54,7 @@ const std::vector<std::string>& budget_models() {
 
 BudgetCase budget_case(const std::string& model, at::Device device, bool small) {
   BudgetCase made;
-  made.shape = small ? small_shape(model) : large_shape(model);
-  made.shape.device = device;
+  made.shape = small ? small_shape(model, device) : large_shape(model, device);
   made.rows = small ? std::vector{row("80%"), row("60%"), row("45%")} : large_rows(model);
   made.end_to_end = made.rows.size() / 2;
   return made;

@@ -47,10 +47,6 @@ struct Options {
   std::string profile;               // File to save the profile to; empty: none.
 };
 
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
-
-double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
-
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
 
 /// In percent of the measurement.
@@ -94,8 +90,8 @@ std::vector<Value> values_beside(const BudgetOutcome& outcome) {
       exact("by operators", "", 0, static_cast<double>(outcome.report.repeated_calls)),
       exact("fused kernels", "", 0, static_cast<double>(outcome.report.fused_kernels)),
       exact("late", "", 0, static_cast<double>(outcome.report.late_reloads)),
-      exact("waited to release", "ms", 1, milliseconds(outcome.report.waits.release)),
-      exact("to reload", "ms", 1, milliseconds(outcome.report.waits.reload)),
+      exact("waited to release", "ms", 1, in_milliseconds(outcome.report.waits.release)),
+      exact("to reload", "ms", 1, in_milliseconds(outcome.report.waits.reload)),
       exact("demoted", "", 0, static_cast<double>(outcome.report.demoted.size())),
   };
   if (outcome.clocks) add_clocks(values, *outcome.clocks);

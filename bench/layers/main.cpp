@@ -17,6 +17,7 @@
 #include "spillway/models/llama.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/torch/session.hpp"
+#include "support/small_llama.hpp"
 #include "support/step_trace.hpp"
 #include "support/training_program.hpp"
 #include "train/model/device_memory.hpp"
@@ -61,8 +62,6 @@ struct Outcome {
   SessionReport report;
   LinkSpeed link;
 };
-
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
 
 class Bench {
  public:
@@ -215,9 +214,6 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
   figure.id = "layers." + row.id;
   figure.found = {row.text, "x", 3, app::spread_of(outcome.ratios)};
   figure.wanted = row.wanted;
-  const auto milliseconds = [](Nanoseconds time) {
-    return static_cast<double>(time.count()) / 1e6;
-  };
   figure.beside = {
       {"step", "ms", 1, app::spread_of(outcome.milliseconds)},
       {"without", "ms", 1, app::spread_of(outcome.base)},
@@ -226,9 +222,9 @@ void add_figures(Report& report, const Row& row, const Outcome& outcome) {
       {"out", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_out))},
       {"back", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_back))},
       {"late", "", 0, app::exactly(static_cast<double>(outcome.report.late_reloads))},
-      {"waited to release", "ms", 1, app::exactly(milliseconds(outcome.report.waits.release))},
-      {"to reload", "ms", 1, app::exactly(milliseconds(outcome.report.waits.reload))},
-      {"in place", "ms", 1, app::exactly(milliseconds(outcome.report.waits.in_place))},
+      {"waited to release", "ms", 1, app::exactly(in_milliseconds(outcome.report.waits.release))},
+      {"to reload", "ms", 1, app::exactly(in_milliseconds(outcome.report.waits.reload))},
+      {"in place", "ms", 1, app::exactly(in_milliseconds(outcome.report.waits.in_place))},
       {"not offloaded", "GiB", 2, app::exactly(in_gib(outcome.report.offloads_skipped.bytes))},
       {"recomputed", "GiB", 2, app::exactly(in_gib(outcome.report.bytes_recomputed))},
       {"by operators", "", 0, app::exactly(static_cast<double>(outcome.report.repeated_calls))},
@@ -305,16 +301,7 @@ void add_options(CLI::App& app, Options& options) {
 LlamaShape shape_of(const Options& options) {
   LlamaShape shape;
   shape.device = app::best_device();
-  if (shape.device.is_cuda() && !options.small) return shape;
-  return {.layers = 4,
-          .hidden = 256,
-          .heads = 8,
-          .kv_heads = 2,
-          .ffn = 512,
-          .tokens = 512,
-          .vocabulary = 1000,
-          .device = shape.device,
-          .dtype = at::kFloat};
+  return shape.device.is_cuda() && !options.small ? shape : small_llama(shape.device);
 }
 
 void measure_all(const Options& options, Report& report) {

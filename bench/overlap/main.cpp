@@ -102,8 +102,6 @@ struct Row {
   }
 };
 
-double milliseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
-
 app::MeasuredStep step(Row& row, PacedLink& link) {
   const auto marked = [&](const Llama& model, const at::Tensor& tokens) {
     link.begin_step();
@@ -165,8 +163,8 @@ void measure_in_turns(std::vector<Row>& rows, PacedLink& link, int repeats) {
       const app::MeasuredStep measured = step(row, link);
       row.steps.push_back(measured.milliseconds);
       row.ratios.push_back(measured.milliseconds / rows.front().steps.back());
-      row.exchanges.push_back(milliseconds(row.last.exchanges));
-      row.exposed.push_back(milliseconds(row.last.exposed));
+      row.exchanges.push_back(in_milliseconds(row.last.exchanges));
+      row.exposed.push_back(in_milliseconds(row.last.exposed));
       row.peak = std::max(row.peak, measured.peak);
     }
   }
@@ -199,8 +197,6 @@ std::vector<double> hidden_of(const Row& row) {
   }
   return shares;
 }
-
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
 
 void add_row(Report& report, double link, const std::string& budget, const Row& row) {
   const Spread steps = app::spread_of(row.steps);

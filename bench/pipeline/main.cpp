@@ -141,8 +141,6 @@ SessionOptions by_budget(SessionOptions options, const std::string& text) {
   return options;
 }
 
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); }
-
 bool lowers(const Outcome& outcome) { return outcome.baseline_peak > outcome.least; }
 
 /// The peak reduction ratio (R), in percent.
@@ -153,7 +151,7 @@ double reduction_ratio(const Outcome& outcome) {
 
 double waits_of(const SessionReport& report) {
   const Nanoseconds all = report.waits.release + report.waits.reload + report.waits.in_place;
-  return static_cast<double>(all.count()) / 1e6;
+  return in_milliseconds(all);
 }
 
 std::uint64_t fallbacks_of(const SessionReport& report) {

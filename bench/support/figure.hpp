@@ -7,12 +7,22 @@
 
 #include <nlohmann/json.hpp>
 
+#include "spillway/core/bytes.hpp"
+#include "spillway/core/clock.hpp"
 #include "util/spread.hpp"
 
 namespace spillway::bench {
 
 using app::Spread;
 using Json = nlohmann::ordered_json;
+
+[[nodiscard]] inline double in_gib(Bytes bytes) {
+  return static_cast<double>(bytes.count()) / (1 << 30);
+}
+
+[[nodiscard]] inline double in_milliseconds(Nanoseconds time) {
+  return static_cast<double>(time.count()) / 1e6;
+}
 
 /// A number with its unit, as it is printed.
 struct Value {
