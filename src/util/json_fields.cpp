@@ -5,6 +5,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
+#include "util/nesting.hpp"
 
 namespace spillway {
 namespace {
@@ -149,6 +150,11 @@ void rename_all(Json& json, const OldSchema& old) {
 
 Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema,
                     const OldSchema& old) {
+  if (const std::optional<int> line = line_of_deep_json(text)) {
+    refuse(source, JsonPath(),
+           "line " + std::to_string(*line) + " is nested too deeply: at most " +
+               std::to_string(kMostJsonNesting) + " lists and objects are within each other");
+  }
   Json json;
   try {
     json = Json::parse(text);

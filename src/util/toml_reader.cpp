@@ -6,6 +6,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/core/nearest.hpp"
 #include "spillway/core/numbers.hpp"
+#include "util/nesting.hpp"
 #include "util/renamed.hpp"
 
 namespace spillway {
@@ -65,8 +66,20 @@ std::string to_string(const SourceLocation& location) {
          std::to_string(location.column);
 }
 
+void require_shallow_toml(std::string_view text, std::string_view file_name,
+                          std::string_view operation) {
+  const std::optional<int> line = line_of_deep_toml(text);
+  if (!line) return;
+  const std::string most = std::to_string(kMostTomlNesting);
+  throw ConfigError(operation, std::string(file_name) + ":" + std::to_string(*line) +
+                                   ": nested too deeply: a key has at most " + most +
+                                   " parts, and at most " + most +
+                                   " lists and tables are within each other; write fewer");
+}
+
 toml::table parse_toml(std::string_view text, std::string_view file_name,
                        std::string_view operation) {
+  require_shallow_toml(text, file_name, operation);
   try {
     return toml::parse(text, file_name);
   } catch (const toml::parse_error& error) {

@@ -19,8 +19,13 @@
 
 namespace spillway {
 
+/// toml++ needs stack for each level of a text.
+/// Errors: ConfigError with the line, if the text nests more than nesting.hpp allows.
+void require_shallow_toml(std::string_view text, std::string_view file_name,
+                          std::string_view operation);
+
 /// `operation`: what error texts begin with, here and below.
-/// Errors: ConfigError if the text is not TOML.
+/// Errors: ConfigError if the text is not TOML, or as require_shallow_toml().
 [[nodiscard]] toml::table parse_toml(std::string_view text, std::string_view file_name,
                                      std::string_view operation = "rules");
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "spillway/core/error.hpp"
+#include "util/nesting.hpp"
 
 namespace spillway::app {
 namespace {
@@ -118,6 +119,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   std::memcpy(&length, bytes.data(), sizeof(length));
   if (length > bytes.size() - sizeof(length)) refuse(path_, "it ends within its header");
   const auto* const text = reinterpret_cast<const char*>(bytes.data()) + sizeof(length);
+  if (line_of_deep_json({text, length})) refuse(path_, "its header is nested too deeply");
   const Json header = Json::parse(text, text + length, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) refuse(path_, "its header is no JSON object");
   const std::uint64_t data = sizeof(length) + length;

@@ -139,8 +139,10 @@ bool is_text(const ConfigKey& key) {
 toml::table value_of(const ConfigKey& key, const std::string& value) {
   const bool quoted = value.starts_with('"') || value.starts_with('\'');
   if (!is_text(key) || quoted) {
+    const std::string assignment = "value = " + value;
+    require_shallow_toml(assignment, "--set", kOperation);
     try {
-      return toml::parse("value = " + value);
+      return toml::parse(assignment);
     } catch (const toml::parse_error&) {
       return toml::table{{"value", value}};
     }
