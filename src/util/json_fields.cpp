@@ -245,6 +245,22 @@ const Json* JsonReader::find(const char* name, bool required) {
   return nullptr;
 }
 
+void JsonReader::only(const char* name, std::initializer_list<std::string_view> words,
+                      std::string_view why) {
+  const Json* const field = find(name, true);
+  if (field == nullptr) return;
+  const JsonPath path(path_, name);
+  std::string word;
+  read_value(*field, path, source_, word);
+  if (std::find(words.begin(), words.end(), word) != words.end()) return;
+  std::string wanted;
+  for (const std::string_view each : words) {
+    wanted += (wanted.empty() ? "\"" : " or \"") + std::string(each) + "\"";
+  }
+  refuse(source_, path,
+         wanted + " wanted, found " + describe_found(*field) + ": " + std::string(why));
+}
+
 void JsonReader::finish() const {
   for (auto each = json_.begin(); each != json_.end(); ++each) {
     if (std::find(known_.begin(), known_.end(), each.key()) == known_.end()) {

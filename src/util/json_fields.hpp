@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -100,6 +101,11 @@ class JsonWriter {
   void operator()(const char* name, const T& member) {
     json_[name] = write_value(member);
   }
+  /// A field that holds one of `words`, which all mean the same: the first of them.
+  void only(const char* name, std::initializer_list<std::string_view> words,
+            std::string_view /*why*/) {
+    json_[name] = *words.begin();
+  }
 
   template <typename T>
   [[nodiscard]] static Json write_value(const T& value) {
@@ -154,6 +160,8 @@ class JsonReader {
   void operator()(const char* name, T& member) {
     if (const Json* field = find(name, true)) read(*field, JsonPath(path_, name), source_, member);
   }
+  /// `why`: the reason why it cannot be another word, for the error.
+  void only(const char* name, std::initializer_list<std::string_view> words, std::string_view why);
 
   /// Errors: ConfigError for the first field that is unknown, else for the first that is missing.
   void finish() const;

@@ -16,12 +16,11 @@ enum class ActionKind { kKeep, kOffload, kRecompute };
 struct Action {
   ActionKind kind = ActionKind::kKeep;
   bool shard = false;  ///< Each rank of the group holds a slice; not with kRecompute.
-  std::string tier;    ///< Where an offloaded buffer goes: "host" or "file"; empty: "host".
 
   bool operator==(const Action&) const = default;
 };
 
-/// "keep", "offload", "offload to file", "keep, sharded".
+/// "keep", "offload", "keep, sharded".
 [[nodiscard]] std::string to_string(const Action& action);
 
 }  // namespace spillway

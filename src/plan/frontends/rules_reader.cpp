@@ -80,7 +80,9 @@ void read_action(TomlReader& table, Rule& rule) {
   if (rule.action.shard && rule.action.kind == ActionKind::kRecompute) {
     table.refuse_value("shard", "a recomputed buffer is not stored, so there is nothing to shard");
   }
-  rule.action.tier = table.word("tier", {"host", "file"}).value_or("");
+  if (table.word("tier", {"host", "file"}) == "file") {
+    table.refuse_value("tier", "there is no file tier yet; write \"host\" or leave the key out");
+  }
   if (table.has("tier") && rule.action.kind != ActionKind::kOffload) {
     table.refuse_value("tier", "only action = \"offload\" moves a buffer to a tier");
   }

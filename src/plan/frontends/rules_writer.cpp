@@ -65,7 +65,6 @@ void write_rule(const Rule& rule, TomlWriter& out) {
   out.bytes("max_size", rule.max_size);
   if (rule.min_elements) out.value("min_elements", std::to_string(*rule.min_elements));
   out.value("action", in_quotes(to_string(rule.action.kind)));
-  if (!rule.action.tier.empty()) out.value("tier", in_quotes(rule.action.tier));
   out.flag("shard", rule.action.shard);
   if (rule.fallback != ActionKind::kKeep)
     out.value("fallback", in_quotes(to_string(rule.fallback)));

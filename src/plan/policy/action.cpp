@@ -23,7 +23,6 @@ std::optional<ActionKind> action_kind(std::string_view word) {
 
 std::string to_string(const Action& action) {
   std::string text(to_string(action.kind));
-  if (!action.tier.empty() && action.tier != "host") text += " to " + action.tier;
   if (action.shard) text += ", sharded";
   return text;
 }

@@ -27,7 +27,7 @@ template <typename Fields, MaybeConst<Action> Value>
 void describe(Fields& fields, Value& action) {
   fields("kind", action.kind);
   fields("shard", action.shard);
-  fields("tier", action.tier);
+  fields.only("tier", {"", "host"}, "there is no other tier yet");
 }
 
 template <typename Fields, MaybeConst<Decision> Value>

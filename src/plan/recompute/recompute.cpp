@@ -60,7 +60,7 @@ class RecomputePlanner {
         replayed_[to_index(value(buffer.value).call)] = true;
         continue;
       }
-      decision.action = {decision.fallback, false, ""};
+      decision.action = {decision.fallback, false};
       decision.fallback = ActionKind::kKeep;
       decision.reason += ", but not recomputable: " + why + ": " + to_string(decision.action);
     }

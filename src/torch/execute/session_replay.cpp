@@ -211,7 +211,7 @@ void SessionCore::finish_verification() {
         continue;
       }
       changed = true;
-      decision.action = {decision.fallback, false, {}};
+      decision.action = {decision.fallback, false};
       decision.reason += ", but " + failure->reason;
       demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
                          failure->reason);

@@ -32,7 +32,7 @@ min_size = "1 MiB"
 max_size = 2147483648
 min_elements = 1000
 action = "offload"
-tier = "file"
+tier = "host"
 shard = true
 fallback = "keep"
 skip = "3 MiB"
@@ -59,7 +59,7 @@ recompute_collectives = true
   wanted.min_size = 1_MiB;
   wanted.max_size = 2_GiB;
   wanted.min_elements = 1000;
-  wanted.action = {ActionKind::kOffload, true, "file"};
+  wanted.action = {ActionKind::kOffload, true};
   wanted.fallback = ActionKind::kKeep;
   wanted.skip = 3_MiB;
   wanted.fraction = 0.5;
@@ -151,8 +151,13 @@ TEST(RulesText, SaysFileLineColumnKeyAndTheNearestWord) {
            {"[[rule]]\naction = \"recompute\"\nshard = true",
             "3:9: shard = true is impossible: a recomputed buffer is not stored, so there is "
             "nothing to shard"},
-           {"[[rule]]\naction = \"keep\"\ntier = \"file\"",
-            "3:8: tier = 'file' is impossible: only action = \"offload\" moves a buffer to a tier"},
+           {"[[rule]]\naction = \"offload\"\ntier = \"file\"",
+            "3:8: tier = 'file' is impossible: there is no file tier yet; write \"host\" or leave "
+            "the key out"},
+           {"[limits]\nhost = 4611686018427387904",
+            "2:8: host = 4611686018427387904 is impossible: a size is at most 256.0 TiB"},
+           {"[[rule]]\naction = \"keep\"\ntier = \"host\"",
+            "3:8: tier = 'host' is impossible: only action = \"offload\" moves a buffer to a tier"},
            {"[[rule]]\naction = \"offload\"\ntier = \"disk\"",
             "3:8: tier: unknown word \"disk\"; there are: host, file"},
            {"[[rule]]\naction = \"keep\"\ngroup_inputs = 0",

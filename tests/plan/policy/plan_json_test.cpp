@@ -28,13 +28,13 @@ Plan small_plan() {
   Decision offload{1,
                    {"layers.0", "aten::mm", 1},
                    Bytes(20),
-                   {ActionKind::kOffload, true, "file"},
+                   {ActionKind::kOffload, true},
                    ActionKind::kKeep,
                    "rule 1 (r.toml:3)"};
   Decision recompute{2,
                      {"layers.1", "aten::mul", 0},
                      Bytes(30),
-                     {ActionKind::kRecompute, false, ""},
+                     {ActionKind::kRecompute, false},
                      ActionKind::kOffload,
                      "rule 2 (r.toml:7)"};
   plan.recompute_collectives = true;
@@ -140,6 +140,12 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
          "chunks[0].backward_allowance[1]: a number of bytes wanted, found the number -90"},
         {"\"kind\":\"offload\"", "\"kind\":\"recompute\"",
          "chunks[0].decisions[1].action: what is recomputed cannot be sharded"},
+        {"[50,60,70]", "[50,60,4611686018427387904]",
+         "chunks[0].forward_allowance[2]: a number of bytes up to 281474976710656 wanted, found "
+         "the number 4611686018427387904"},
+        {"\"tier\":\"\"", "\"tier\":\"file\"",
+         "chunks[0].decisions[0].action.tier: \"\" or \"host\" wanted, found the text \"file\": "
+         "there is no other tier yet"},
         {"\"host\":64", "\"hots\":64", "limits.hots: unknown field; did you mean \"host\"?"}}) {
     std::string text = good;
     const std::size_t at = text.find(each.what);
@@ -150,10 +156,10 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   }
 }
 
-TEST(ActionText, SaysTierAndShard) {
+TEST(ActionText, SaysWhetherItIsSharded) {
   EXPECT_EQ(to_string(Action{}), "keep");
-  EXPECT_EQ(to_string(Action{ActionKind::kOffload, false, "host"}), "offload");
-  EXPECT_EQ(to_string(Action{ActionKind::kOffload, true, "file"}), "offload to file, sharded");
+  EXPECT_EQ(to_string(Action{ActionKind::kOffload, false}), "offload");
+  EXPECT_EQ(to_string(Action{ActionKind::kOffload, true}), "offload, sharded");
   EXPECT_EQ(action_kind("recompute"), ActionKind::kRecompute);
   EXPECT_EQ(action_kind("Keep"), std::nullopt);
 }

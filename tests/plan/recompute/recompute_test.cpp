@@ -284,11 +284,10 @@ TEST(Recompute, DecidesAnchorsByTheRuleForTheInputs) {
   graph.save(graph.call({.layer = 1, .reads = {value}}), "recomputed", 1);
   const Plan plan = checked_plan(
       graph.profile(),
-      "[[rule]]\nlayers = \"0..1\"\ngroup_inputs = 1\naction = \"offload\"\ntier = \"file\"\n"
-      "shard = true\n" +
+      "[[rule]]\nlayers = \"0..1\"\ngroup_inputs = 1\naction = \"offload\"\nshard = true\n" +
           std::string(kRecompute));
   ASSERT_EQ(plan.chunks[0].anchors.size(), 1U);
-  EXPECT_EQ(plan.chunks[0].anchors[0].action, (Action{ActionKind::kOffload, true, "file"}));
+  EXPECT_EQ(plan.chunks[0].anchors[0].action, (Action{ActionKind::kOffload, true}));
 }
 
 // Its own layer reads it, too, and before the other one does.
@@ -413,7 +412,7 @@ TEST(Recompute, TakesTheFallbackWhereItIsNotPossible) {
     EXPECT_THAT(calls(kept), IsEmpty());
     const Plan offloaded =
         checked_plan(graph.profile(), kRecompute + std::string("fallback = \"offload\""));
-    EXPECT_EQ(offloaded.chunks[0].decisions[0].action, (Action{ActionKind::kOffload, false, ""}));
+    EXPECT_EQ(offloaded.chunks[0].decisions[0].action, (Action{ActionKind::kOffload, false}));
     EXPECT_EQ(offloaded.chunks[0].decisions[0].fallback, ActionKind::kKeep);
     EXPECT_THAT(offloaded.chunks[0].decisions[0].reason, ::testing::EndsWith(": offload"));
   }
