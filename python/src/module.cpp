@@ -90,16 +90,24 @@ at::Device parse_device(const std::string& text) {
   }
 }
 
+Bytes require_size(std::uint64_t count) {
+  if (Bytes(count) <= kMostBytes) return Bytes(count);
+  throw InvalidArgument(
+      "bytes",
+      std::to_string(count) + " bytes were asked for; a size is at most " + to_string(kMostBytes));
+}
+
 /// A size in bytes: what is not set keeps its default.
 template <auto Member>
 void set_bytes(SessionOptions& options, std::uint64_t count) {
-  options.*Member = Bytes(count);
+  options.*Member = require_size(count);
 }
 
 void bind_options(py::module_& module) {
   py::class_<Budget>(module, "Budget")
       .def_static(
-          "bytes", [](std::uint64_t count) { return Budget(Bytes(count)); }, py::arg("count"))
+          "bytes", [](std::uint64_t count) { return Budget(require_size(count)); },
+          py::arg("count"))
       .def_static("share", &Budget::share, py::arg("share"))
       .def_static("automatic", [] { return Budget::automatic(); });
 

@@ -1,5 +1,6 @@
 #include "spillway/core/bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::string_view kAccepted =
     R"(write a number and a unit, such as "8 GiB", "1.5 GB", "512 MiB" or "0")";
+
+constexpr const char* kTooLarge = "more than 256 TiB";
 
 struct Unit {
   std::string_view name;
@@ -67,10 +70,11 @@ Bytes parse_bytes(std::string_view text) {
   }
 
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t kMost = kMostBytes.count();
   std::uint64_t whole = 0;
   for (; at < text.size() && is_digit(text[at]); ++at) {
     const auto digit = static_cast<std::uint64_t>(text[at] - '0');
-    if (whole > (kMax - digit) / 10) refuse(text, begin, "the number is too large");
+    if (whole > (kMax - digit) / 10) refuse(text, begin, kTooLarge);
     whole = whole * 10 + digit;
   }
 
@@ -99,7 +103,7 @@ Bytes parse_bytes(std::string_view text) {
 
   const std::uint64_t factor = factor_of(text, unit_begin, unit_end);
   const std::uint64_t part = fraction * factor / scale;
-  if (whole > (kMax - part) / factor) refuse(text, begin, "the number is too large");
+  if (whole > (kMost - std::min(part, kMost)) / factor) refuse(text, begin, kTooLarge);
   return Bytes(whole * factor + part);
 }
 

@@ -212,6 +212,12 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
     refuse_value(source, path, "a whole number", json);
   }
   value = json.get<std::int64_t>();
+  if (value > kMostWhole || value < -kMostWhole) {
+    refuse_value(
+        source, path,
+        "a whole number from -" + std::to_string(kMostWhole) + " to " + std::to_string(kMostWhole),
+        json);
+  }
 }
 
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source, Bytes& value) {
@@ -219,6 +225,10 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
     refuse_value(source, path, "a number of bytes", json);
   }
   value = Bytes(json.get<std::uint64_t>());
+  if (value > kMostBytes) {
+    refuse_value(source, path, "a number of bytes up to " + std::to_string(kMostBytes.count()),
+                 json);
+  }
 }
 
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source, double& value) {

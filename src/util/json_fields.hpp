@@ -23,6 +23,10 @@ namespace spillway {
 
 using Json = nlohmann::ordered_json;
 
+/// The largest whole number that is read, either way: as far as JSON's readers agree on numbers. In
+/// nanoseconds, 104 days.
+inline constexpr std::int64_t kMostWhole = std::int64_t{1} << 53U;
+
 /// How a long list of `T` is written: as an object of columns. A type takes part by a
 /// specialisation with `using Columns`, a described struct of vectors, and
 ///   static Columns split(const std::vector<T>& rows);

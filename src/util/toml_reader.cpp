@@ -152,7 +152,9 @@ std::optional<Bytes> TomlReader::size(std::string_view key) {
   if (node->is_integer()) {
     const std::int64_t count = **node->as_integer();
     if (count < 0) refuse_value(key, "a size cannot be negative");
-    return Bytes(static_cast<std::uint64_t>(count));
+    const Bytes bytes(static_cast<std::uint64_t>(count));
+    if (bytes > kMostBytes) refuse_value(key, "a size is at most " + to_string(kMostBytes));
+    return bytes;
   }
   if (!node->is_string()) refuse_type(key, "a size such as \"1 MiB\" or a number of bytes");
   try {

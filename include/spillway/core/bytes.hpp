@@ -36,13 +36,18 @@ class Bytes {
   std::uint64_t count_ = 0;
 };
 
+/// The largest size that a file, an option or a text may give, 256 TiB: no machine has as much, and
+/// sums of thousands of such sizes still fit into 63 bits.
+inline constexpr Bytes kMostBytes{1ULL << 48U};
+
 /// Rounds up to a multiple of `step`, which must not be zero.
 [[nodiscard]] constexpr Bytes round_up(Bytes value, Bytes step) noexcept {
   return Bytes((value.count() + step.count() - 1) / step.count() * step.count());
 }
 
 /// Reads "8 GiB", "1.5GB", "512 MiB", "4096" or "0". Units: B, kB, MB, GB, TB (powers of 1000) and
-/// KiB, MiB, GiB, TiB (powers of 1024), in any case; no unit means bytes. Part bytes are cut off.
+/// KiB, MiB, GiB, TiB (powers of 1024), in any case; no unit means bytes. Part bytes are cut off. At
+/// most kMostBytes.
 /// Errors: InvalidArgument with the text, the position in it and what is accepted.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 

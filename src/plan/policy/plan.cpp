@@ -188,6 +188,9 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
     }
   }
   check_recompute(chunk, path, source);
+  const auto bytes = [](const auto& each) { return static_cast<std::int64_t>(each.bytes.count()); };
+  check_sum(chunk.decisions, bytes, kMostBytesOfList, " bytes", decisions, source);
+  check_sum(chunk.anchors, bytes, kMostBytesOfList, " bytes", JsonPath(path, "anchors"), source);
   check_sites(chunk, JsonPath(path, "sites"), source);
   check_allowances(chunk, path, source);
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "plan/profile/common_fields.hpp"
 #include "spillway/core/numbers.hpp"
 
 namespace spillway {
@@ -32,6 +33,7 @@ class ChunkCheck {
     each("operators", chunk_.operators, &ChunkCheck::check_operator);
     each("buffers", chunk_.buffers, &ChunkCheck::check_buffer);
     each("sites", chunk_.sites, &ChunkCheck::check_site);
+    check_sums();
     check_list(chunk_.unpack_order, chunk_.buffers.size(), JsonPath(path_, "unpack_order"),
                "buffer");
     if (!chunk_.timeline.empty()) check_timeline();
@@ -118,10 +120,65 @@ class ChunkCheck {
                    JsonPath(path, "last_forward_use"), "moment");
   }
 
+  void check_sums() const {
+    const auto count = [](Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); };
+    const auto sum = [this](const char* name, const auto& list, auto&& number_of, std::int64_t most,
+                            const char* unit) {
+      check_sum(list, number_of, most, unit, JsonPath(path_, name), source_);
+    };
+    sum(
+        "values", chunk_.values, [&](const ValueProfile& each) { return count(each.size); },
+        kMostBytesOfList, " bytes");
+    sum(
+        "buffers", chunk_.buffers, [&](const BufferProfile& each) { return count(each.size); },
+        kMostBytesOfList, " bytes");
+    sum(
+        "operators", chunk_.operators,
+        [&](const OperatorProfile& each) { return count(each.workspace); }, kMostBytesOfList,
+        " bytes of workspace");
+    sum(
+        "operators", chunk_.operators, [](const OperatorProfile& each) { return each.device_ns; },
+        kMostWhole, " ns");
+    sum(
+        "timeline", chunk_.timeline, [](const Moment& each) { return each.compute_ns; }, kMostWhole,
+        " ns");
+    const JsonPath timeline(path_, "timeline");
+    const JsonPath untracked(timeline, "untracked_bytes");
+    for (std::size_t i = 0; i < chunk_.timeline.size(); ++i) {
+      check_level(chunk_.timeline[i].untracked_bytes, JsonPath(untracked, i));
+    }
+    const JsonPath later(path_, "later_untracked_bytes");
+    for (std::size_t i = 0;
+         chunk_.later_untracked_bytes && i < chunk_.later_untracked_bytes->size(); ++i) {
+      check_level((*chunk_.later_untracked_bytes)[i], JsonPath(later, i));
+    }
+  }
+
+  /// Bytes that are allocated at a moment, or how many fewer.
+  void check_level(std::int64_t bytes, const JsonPath& path) const {
+    constexpr auto kMost = static_cast<std::int64_t>(kMostBytes.count());
+    if (bytes >= -kMost && bytes <= kMost) return;
+    refuse(source_, path,
+           "bytes from -" + std::to_string(kMost) + " to " + std::to_string(kMost) +
+               " wanted, found " + std::to_string(bytes));
+  }
+
   void check_site(const SiteProfile& site, std::size_t /*index*/, const JsonPath& path) const {
     check_index(site.buffer, chunk_.buffers.size(), JsonPath(path, "buffer"), "buffer");
     if (site.sizes.size() != site.strides.size()) {
       refuse(source_, JsonPath(path, "strides"), "as many as sizes wanted");
+    }
+    std::int64_t elements = 1;
+    const JsonPath sizes(path, "sizes");
+    for (std::size_t i = 0; i < site.sizes.size(); ++i) {
+      const std::int64_t size = site.sizes[i];
+      const std::int64_t most = elements > 0 ? kMostWhole / elements : kMostWhole;
+      if (size < 0 || size > most) {
+        refuse(source_, JsonPath(sizes, i),
+               "from 0 to " + std::to_string(most) + " wanted, so that a tensor has at most " +
+                   std::to_string(kMostWhole) + " elements; found " + std::to_string(size));
+      }
+      elements *= size;
     }
   }
 
@@ -198,6 +255,15 @@ class ChunkCheck {
   const JsonSource& source_;
 };
 
+/// Bytes per second.
+void check_speed(double speed, const JsonPath& path, const JsonSource& source) {
+  constexpr double kMost = 1e15;
+  if (speed >= 0 && speed <= kMost) return;
+  refuse(source, path,
+         "bytes per second from 0 to 1e15 wanted, found " + shortest(speed) +
+             "; measure the link again");
+}
+
 /// More is no slowing by copies, whatever it is. As sessions measure it.
 void check_slowing(const std::optional<double>& share, const JsonPath& path,
                    const JsonSource& source) {
@@ -211,7 +277,17 @@ void check_profile(const Profile& profile, const JsonSource& source) {
   const JsonPath root;
   check_count(profile.layers, JsonPath(root, "layers"), source);
   check_count(profile.pipeline_rank, JsonPath(root, "pipeline_rank"), source);
+  // All sizes are rounded up to it.
+  if (constexpr Bytes kMost(1ULL << 30U); profile.granularity > kMost) {
+    refuse(source, JsonPath(root, "granularity"),
+           "at most " + std::to_string(kMost.count()) + " bytes wanted, found " +
+               std::to_string(profile.granularity.count()));
+  }
   const JsonPath link(root, "link");
+  check_speed(profile.link.out, JsonPath(link, "out"), source);
+  check_speed(profile.link.back, JsonPath(link, "back"), source);
+  check_speed(profile.link.out_with_back, JsonPath(link, "out_with_back"), source);
+  check_speed(profile.link.back_with_out, JsonPath(link, "back_with_out"), source);
   check_slowing(profile.link.slows_out, JsonPath(link, "slows_out"), source);
   check_slowing(profile.link.slows_back, JsonPath(link, "slows_back"), source);
   const JsonPath chunks(root, "chunks");

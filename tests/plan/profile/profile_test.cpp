@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "plan/support/synthetic_profile.hpp"
+#include "plan/support/synthetic_timeline.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
+#include "util/json_fields.hpp"
 
 namespace spillway {
 namespace {
@@ -118,6 +120,59 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
                   [&] { (void)profile_from_json(replaced(good, each.what, each.by), "p.json"); }),
               std::string("[profile] p.json: ") + each.text);
   }
+}
+
+TEST(ProfileJson, RefusesNumbersWhoseSumsWouldWrap) {
+  Profile good = transformer_profile({.layers = 1});
+  testing::add_timelines(good);
+  good.chunks[0].later_untracked_bytes.emplace(good.chunks[0].timeline.size(), 0);
+  ASSERT_EQ(profile_from_json(to_json(good), "p.json"), good);
+  const auto refused = [&](const std::function<void(Profile&)>& change) {
+    Profile profile = good;
+    change(profile);
+    const std::string text =
+        error_text<ConfigError>([&] { (void)profile_from_json(to_json(profile), "p.json"); });
+    return text.substr(std::string_view("[profile] p.json: ").size());
+  };
+  for (const std::uint64_t size : {(1ULL << 48U) + 1, 1ULL << 62U, ~0ULL}) {
+    EXPECT_EQ(refused([&](Profile& each) { each.chunks[0].buffers[0].size = Bytes(size); }),
+              "chunks[0].buffers[0].size: a number of bytes up to 281474976710656 wanted, found "
+              "the number " +
+                  std::to_string(size));
+  }
+  EXPECT_EQ(refused([](Profile& each) {
+              for (ValueProfile& value : each.chunks[0].values) value.size = kMostBytes;
+            }),
+            "chunks[0].values[4]: with this one the sum of the list is 1407374883553280 bytes; at "
+            "most 1125899906842624 bytes wanted");
+  EXPECT_EQ(refused([](Profile& each) {
+              for (auto& call : each.chunks[0].operators) call.device_ns = kMostWhole / 2;
+            }),
+            "chunks[0].operators[2]: with this one the sum of the list is 13510798882111488 ns; at "
+            "most 9007199254740992 ns wanted");
+  EXPECT_EQ(refused([](Profile& each) { each.chunks[0].forward_ns = std::int64_t{1} << 62U; }),
+            "chunks[0].forward_ns: a whole number from -9007199254740992 to 9007199254740992 "
+            "wanted, found the number 4611686018427387904");
+  EXPECT_EQ(refused([](Profile& each) {
+              each.chunks[0].timeline[3].untracked_bytes = -(std::int64_t{1} << 49U);
+            }),
+            "chunks[0].timeline.untracked_bytes[3]: bytes from -281474976710656 to "
+            "281474976710656 wanted, found -562949953421312");
+  EXPECT_EQ(refused([](Profile& each) {
+              each.chunks[0].later_untracked_bytes->at(2) = std::int64_t{1} << 49U;
+            }),
+            "chunks[0].later_untracked_bytes[2]: bytes from -281474976710656 to 281474976710656 "
+            "wanted, found 562949953421312");
+  EXPECT_EQ(refused([](Profile& each) {
+              each.chunks[0].sites[0].sizes = {1 << 30, 1 << 30};
+              each.chunks[0].sites[0].strides = {1, 1};
+            }),
+            "chunks[0].sites[0].sizes[1]: from 0 to 8388608 wanted, so that a tensor has at most "
+            "9007199254740992 elements; found 1073741824");
+  EXPECT_EQ(refused([](Profile& each) { each.granularity = Bytes(2ULL << 30U); }),
+            "granularity: at most 1073741824 bytes wanted, found 2147483648");
+  EXPECT_EQ(refused([](Profile& each) { each.link.back = -1; }),
+            "link.back: bytes per second from 0 to 1e15 wanted, found -1; measure the link again");
 }
 
 // One layer with fused norms: operator 0 makes value 2 of values 0 and 1, operator 1 reads that and

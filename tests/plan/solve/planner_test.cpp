@@ -336,6 +336,28 @@ TEST(Planner, MarksBudgetsOfACurveThatHaveNoPlan) {
   EXPECT_EQ(curve[1].budget, 1_MiB);
 }
 
+// As large as a profile that can be read may say.
+TEST(Planner, AnswersForTheLargestSizesToo) {
+  for (const bool all : {false, true}) {
+    Profile profile = testing::llama_profile(2);
+    ChunkProfile& chunk = profile.chunks[0];
+    const Bytes large(all ? (1ULL << 50U) / chunk.values.size() : kMostBytes.count());
+    for (BufferProfile& buffer : chunk.buffers) {
+      if (buffer.value < 0 || (!all && buffer.id != 5)) continue;
+      buffer.size = large;
+      chunk.values[static_cast<std::size_t>(buffer.value)].size = large;
+    }
+    ASSERT_NO_THROW((void)profile_from_json(to_json(profile), "p.json"));
+    for (const Bytes budget : {2_GiB, large, Bytes(1ULL << 50U)}) {
+      try {
+        EXPECT_LE(plan_for_budget(profile, within(budget)).peak, budget);
+      } catch (const PlanInfeasible&) {
+        EXPECT_LT(budget, Bytes(1ULL << 50U));
+      }
+    }
+  }
+}
+
 TEST(Planner, ReportsItsProgress) {
   const Profile profile = testing::llama_profile(3);
   PlannerOptions options = within(2_GiB);

@@ -18,9 +18,15 @@ int below(std::mt19937_64& random, std::size_t count) {
   return static_cast<int>(random() % std::max<std::size_t>(count, 1));
 }
 
+/// As large as the sums of a list allow.
+Bytes any_size(std::mt19937_64& random) {
+  const auto shift = 18 + random() % 46;
+  return Bytes(random() >> shift);
+}
+
 /// `low` to a large number, small ones often.
 std::int64_t random_number(std::mt19937_64& random, std::int64_t low) {
-  const auto number = static_cast<std::int64_t>(random() >> (1 + random() % 63));
+  const auto number = static_cast<std::int64_t>(random() >> (18 + random() % 46));
   return std::max(low, random() % 4 == 0 ? low : number);
 }
 
@@ -35,7 +41,7 @@ BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t operato
                             std::size_t unpacks) {
   BufferProfile buffer;
   buffer.id = id;
-  buffer.size = Bytes(random() >> (random() % 64));
+  buffer.size = any_size(random);
   buffer.position = {random_text(random), random_text(random), below(random, 9)};
   buffer.layer = below(random, 5) - 1;
   buffer.producer = {random_text(random), random_text(random), below(random, 5) - 1, -1};
@@ -52,16 +58,14 @@ BufferProfile random_buffer(std::mt19937_64& random, int id, std::size_t operato
 
 void add_values(std::mt19937_64& random, ChunkProfile& chunk) {
   for (std::uint64_t i = random() % 3; i > 0; --i) {
-    chunk.values.push_back(
-        {.size = Bytes(random() >> (random() % 64)), .persistent = random() % 2 == 0});
+    chunk.values.push_back({.size = any_size(random), .persistent = random() % 2 == 0});
   }
   for (std::size_t i = 0; i < chunk.operators.size(); ++i) {
     OperatorProfile& call = chunk.operators[i];
     call.reads = random_indices(random, chunk.values.size());
     for (std::uint64_t made = random() % 3; made > 0; --made) {
       call.makes.push_back(static_cast<int>(chunk.values.size()));
-      chunk.values.push_back(
-          {.size = Bytes(random() >> (random() % 64)), .call = static_cast<int>(i)});
+      chunk.values.push_back({.size = any_size(random), .call = static_cast<int>(i)});
     }
     if (random() % 4 == 0) call.no_replay = random() % 2 == 0 ? kCollective : random_text(random);
   }
@@ -115,7 +119,7 @@ ChunkProfile random_chunk(std::mt19937_64& random, int number) {
                                random_text(random),
                                below(random, 5) - 1,
                                random_number(random, 0),
-                               Bytes(random()),
+                               any_size(random),
                                {},
                                {},
                                ""});
@@ -132,7 +136,7 @@ ChunkProfile random_chunk(std::mt19937_64& random, int number) {
                                           chunk.unpack_order.size()));
     SiteProfile site{static_cast<int>(i), random_text(random), {}, {}, random_number(random, 0)};
     for (std::uint64_t d = random() % 4; d > 0; --d) {
-      site.sizes.push_back(random_number(random, 0));
+      site.sizes.push_back(random_number(random, 0) % 40'000);
       site.strides.push_back(random_number(random, -5));
     }
     chunk.sites.push_back(std::move(site));
@@ -141,8 +145,8 @@ ChunkProfile random_chunk(std::mt19937_64& random, int number) {
   add_timeline(random, chunk);
   chunk.forward_ns = random_number(random, 0);
   chunk.backward_ns = random_number(random, 0);
-  chunk.theoretical_peak = Bytes(random());
-  chunk.measured_peak = Bytes(random());
+  chunk.theoretical_peak = any_size(random);
+  chunk.measured_peak = any_size(random);
   return chunk;
 }
 
@@ -158,7 +162,7 @@ Profile random_profile(std::mt19937_64& random) {
   profile.layers = below(random, 99);
   profile.layer_scope = random_text(random);
   profile.pipeline_rank = below(random, 9);
-  profile.fixed = Bytes(random());
+  profile.fixed = any_size(random);
   profile.granularity = Bytes(random() % 1024);
   const int chunks = below(random, 4);
   for (int i = 0; i < chunks; ++i) profile.chunks.push_back(random_chunk(random, i));
