@@ -18,6 +18,8 @@ namespace spillway {
 
 inline constexpr std::string_view kPlanSchema = "spillway.plan/4";
 
+inline constexpr Bytes kDefaultRecomputeCache{1ULL << 30U};
+
 /// Limits that are not set are chosen by the session that executes the plan.
 struct Limits {
   std::optional<Bytes> host;             ///< Host memory for offloaded buffers.
@@ -27,6 +29,9 @@ struct Limits {
   /// Where no windows are given: the share of the step time that waits for copies may add in
   /// exchange for less memory. See set_windows().
   std::optional<double> slowdown;
+  /// Intermediate results that recomputation keeps for reuse. Sessions and the simulator keep
+  /// kDefaultRecomputeCache where it is not set.
+  std::optional<Bytes> recompute_cache;
 
   bool operator==(const Limits&) const = default;
 };

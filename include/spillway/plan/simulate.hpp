@@ -94,6 +94,7 @@ struct Simulation {
   Bytes bytes_out;
   Bytes bytes_back;
   Bytes bytes_gathered;  ///< Of whole buffers, this rank's part included.
+  std::uint64_t repeated_calls = 0;
   // Empty unless requested.
   std::vector<SimulatedSpan> spans;
   std::vector<SimulatedTransfer> transfers;  ///< In the order of their copies out.

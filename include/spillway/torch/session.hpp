@@ -92,8 +92,9 @@ struct SessionOptions {
   /// profile and, once, from a timed step; 1 GiB each where that is not possible.
   std::optional<Bytes> offload_window;
   std::optional<Bytes> prefetch_window;
-  /// Limit on intermediate results that recomputation keeps for reuse.
-  Bytes recompute_cache{1ULL << 30U};
+  /// Limit on intermediate results that recomputation keeps for reuse, where neither rules nor plan
+  /// set it; else 1 GiB. Plans are made and simulated with it.
+  std::optional<Bytes> recompute_cache;
   /// On CUDA, repeat consecutive elementwise operators as one kernel, as long as verification finds
   /// the same bits as those of the single operators; else repeat them one by one.
   bool fuse_replays = true;

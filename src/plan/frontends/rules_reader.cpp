@@ -108,6 +108,7 @@ void read_limits(TomlReader table, Rules& rules) {
   rules.limits.offload_window = table.size("offload_window");
   rules.limits.prefetch_window = table.size("prefetch_window");
   rules.limits.min_size = table.size("min_size");
+  rules.limits.recompute_cache = table.size("recompute_cache");
   rules.limits.slowdown = table.number("slowdown", 0, 1);
   if (const auto count = table.whole("offload_window_modules", 0, 1'000'000)) {
     rules.offload_window_modules = static_cast<int>(*count);

@@ -85,6 +85,7 @@ void write_limits(const Rules& rules, TomlWriter& out) {
   }
   out.bytes("prefetch_window", rules.limits.prefetch_window);
   out.bytes("min_size", rules.limits.min_size);
+  out.bytes("recompute_cache", rules.limits.recompute_cache);
   if (rules.limits.slowdown) out.value("slowdown", number(*rules.limits.slowdown));
   out.flag("recompute_collectives", rules.recompute_collectives);
   out.flag("shard", rules.plan_shards);

@@ -21,6 +21,7 @@ void describe(Fields& fields, Value& limits) {
   fields("prefetch_window", limits.prefetch_window);
   fields("min_size", limits.min_size);
   fields("slowdown", limits.slowdown);
+  fields("recompute_cache", limits.recompute_cache);
 }
 
 template <typename Fields, MaybeConst<Action> Value>

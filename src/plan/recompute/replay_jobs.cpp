@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -472,8 +473,10 @@ class ReplayWalk {
 
 }  // namespace
 
-ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan, std::int64_t cache_limit) {
-  return ReplayWalk(model, plan, cache_limit).run();
+ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan, Bytes cache_limit) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::uint64_t limit = std::min(cache_limit.count(), kMost);
+  return ReplayWalk(model, plan, static_cast<std::int64_t>(limit)).run();
 }
 
 }  // namespace spillway

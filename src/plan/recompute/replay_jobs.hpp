@@ -10,9 +10,6 @@
 
 namespace spillway {
 
-/// The default limit on bytes of intermediate results that replays keep for later ones.
-inline constexpr std::int64_t kRecomputeCacheLimit = std::int64_t{1} << 30;
-
 /// One replay: what an unpack makes the session repeat.
 struct ReplayJob {
   int unpack = 0;          ///< In the order of unpacks.
@@ -49,8 +46,9 @@ struct ReplayPlan {
   std::vector<CachedBytes> cached;
 };
 
+/// `cache_limit`: on intermediate results that replays keep for later ones.
 /// Errors: InvalidArgument if the operator that made a buffer to be recomputed is unknown.
 [[nodiscard]] ReplayPlan replays_of(const PassModel& model, const ChunkPlan& plan,
-                                    std::int64_t cache_limit = kRecomputeCacheLimit);
+                                    Bytes cache_limit = kDefaultRecomputeCache);
 
 }  // namespace spillway

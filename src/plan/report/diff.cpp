@@ -159,6 +159,7 @@ PlanDifference difference(const Plan& from, const Plan& to) {
   add_if_changed(found.bytes, "offload window", before.offload_window, after.offload_window);
   add_if_changed(found.bytes, "prefetch window", before.prefetch_window, after.prefetch_window);
   add_if_changed(found.bytes, "smallest buffer", before.min_size, after.min_size);
+  add_if_changed(found.bytes, "recompute cache", before.recompute_cache, after.recompute_cache);
   add_if_changed(found.times, "predicted step", from.predicted_step_ns, to.predicted_step_ns);
   add_if_changed(found.times, "bound", from.bound_step_ns, to.bound_step_ns);
   add_if_changed(found.times, "everything kept", from.base_step_ns, to.base_step_ns);

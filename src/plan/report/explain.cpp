@@ -166,6 +166,7 @@ std::string limits(const Plan& plan) {
   add("offload window", plan.limits.offload_window);
   add("prefetch window", plan.limits.prefetch_window);
   add("smallest buffer", plan.limits.min_size);
+  if (plan.limits.recompute_cache) add("recompute cache", plan.limits.recompute_cache);
   if (plan.max_pending_release) add("pending release", plan.max_pending_release);
   if (plan.max_prefetch) add("prefetched", plan.max_prefetch);
   return "limits\n" + in_columns(table, {}, 2);

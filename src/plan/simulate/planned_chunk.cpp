@@ -172,10 +172,11 @@ void add_persistent_bytes(PlannedChunk& chunk) {
 
 }  // namespace
 
-PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks) {
+PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, const Limits& limits,
+                     int ranks) {
   PlannedChunk chunk;
   chunk.model = &model;
-  chunk.replays = replays_of(model, plan);
+  chunk.replays = replays_of(model, plan, limits.recompute_cache.value_or(kDefaultRecomputeCache));
   chunk.plan = &plan;
   add_buffers(chunk, ranks);
   add_anchors(chunk, ranks);

@@ -67,8 +67,10 @@ struct PlannedChunk {
   }
 };
 
-/// Keeps pointers to the model and to the plan. `ranks`: those that share what is sharded.
+/// Keeps pointers to the model and to the plan. `limits`: those of the plan. `ranks`: those that
+/// share what is sharded.
 /// Errors: as replays_of().
-[[nodiscard]] PlannedChunk planned(const PassModel& model, const ChunkPlan& plan, int ranks = 1);
+[[nodiscard]] PlannedChunk planned(const PassModel& model, const ChunkPlan& plan,
+                                   const Limits& limits, int ranks = 1);
 
 }  // namespace spillway

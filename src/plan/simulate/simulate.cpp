@@ -59,7 +59,7 @@ std::vector<PlannedChunk> Simulator::planned_chunks(const Plan& plan) const {
   std::vector<PlannedChunk> chunks;
   chunks.reserve(models_.size());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    chunks.push_back(planned(models_[i], plan.chunks[i], shard_.ranks));
+    chunks.push_back(planned(models_[i], plan.chunks[i], plan.limits, shard_.ranks));
   }
   return chunks;
 }

@@ -44,6 +44,7 @@ void TimedStep::repeats(const StepPosition& position, const ReplayJob& job, std:
   const double begin = now_ns_;
   (void)go_on(static_cast<double>(job.ns));
   result_.replay_ns += job.ns;
+  result_.repeated_calls += job.calls.size();
   hold(position, bytes);
   if (!trace_) return;
   result_.memory.push_back({whole(begin), bytes});

@@ -160,7 +160,8 @@ std::vector<std::int64_t> Evaluator::excess_by_slot(const Plan& plan, const Slot
 void Evaluator::walk(const Plan& plan, StepListener& listener) const {
   std::vector<PlannedChunk> chunks;
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
-    chunks.push_back(planned(simulator_.models()[i], plan.chunks[i], simulator_.shard().ranks));
+    chunks.push_back(
+        planned(simulator_.models()[i], plan.chunks[i], plan.limits, simulator_.shard().ranks));
   }
   StepLimits limits;
   limits.host = plan.limits.host ? static_cast<std::int64_t>(plan.limits.host->count())

@@ -211,6 +211,7 @@ void SessionCore::start_planning() {
   question.options.rules = options_.rules;
   Limits& limits = question.options.rules.limits;
   limits.host = std::min(limits.host.value_or(tier_->capacity()), tier_->capacity());
+  if (!limits.recompute_cache) limits.recompute_cache = options_.recompute_cache;
   question.options.schedule = schedule_;
   question.options.shard = shard_model();
   if (plans_together()) {

@@ -260,6 +260,7 @@ PassSchedule SessionCore::recorded_schedule(const std::set<int>& chunks) const {
 }
 
 void SessionCore::adopt_plan(Plan plan) {
+  if (!plan.limits.recompute_cache) plan.limits.recompute_cache = options_.recompute_cache;
   tails_.clear();
   step_time_.forget();
   budgeting_.measured_step = {};

@@ -113,9 +113,10 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   step_.repeated_calls += job.calls.size();
   clock_.uses_stream();
   const std::optional<TimeMark> begin = mark_if_traced();
+  const Bytes cache = plan_->limits.recompute_cache.value_or(kDefaultRecomputeCache);
   lock.unlock();
   const int fused = Replay::run(book, job, chains_.get());
-  Replay::trim(book, job, options_.recompute_cache.count());
+  Replay::trim(book, job, cache.count());
   lock.lock();
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   const std::optional<TimeMark> end = mark_if_traced();

@@ -43,6 +43,7 @@ host = "64 GiB"
 offload_window = "1 GiB"
 prefetch_window = "512 MiB"
 min_size = 4096
+recompute_cache = "2 MiB"
 recompute_collectives = true
 )",
                                   "memory.toml");
@@ -67,7 +68,7 @@ recompute_collectives = true
   EXPECT_TRUE(rules.recompute_collectives);
   ASSERT_EQ(rules.rules.size(), 1U);
   EXPECT_EQ(rules.rules[0], wanted);
-  EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB, std::nullopt}));
+  EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB, std::nullopt, 2_MiB}));
   EXPECT_TRUE(rules.notes.empty());
   EXPECT_FALSE(rules.words);
 }

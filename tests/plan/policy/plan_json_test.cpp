@@ -16,7 +16,7 @@ using testing::error_text;
 Plan small_plan() {
   Plan plan;
   plan.structure = "0123456789abcdef";
-  plan.limits = {Bytes(64), Bytes(1), std::nullopt, Bytes(0), 0.25};
+  plan.limits = {Bytes(64), Bytes(1), std::nullopt, Bytes(0), 0.25, Bytes(7)};
   plan.predicted_step_ns = 370'000'000;
   plan.predicted_peak = Bytes(1ULL << 33U);
   plan.budget = Bytes(1ULL << 34U);

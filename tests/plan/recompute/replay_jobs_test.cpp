@@ -22,7 +22,7 @@ using testing::plan_by;
 /// The replays of the first chunk.
 struct Replays {
   explicit Replays(Profile made, const std::string& rules = kRecompute,
-                   std::int64_t cache_limit = kRecomputeCacheLimit)
+                   Bytes cache_limit = kDefaultRecomputeCache)
       : profile(std::move(made)) {
     testing::add_timelines(profile);
     model = model_of(profile.chunks[0], profile.granularity);
@@ -127,7 +127,7 @@ TEST(ReplayJobs, RepeatCallsAgainWhereTheirResultsMayNotStay) {
   const int shared = graph.call({.reads = {0}, .makes = {500}});
   const int one = graph.save(graph.call({.reads = {shared}, .makes = {10}}), "recomputed");
   const int two = graph.save(graph.call({.reads = {shared}, .makes = {20}}), "recomputed");
-  const Replays replays(graph.profile({two, one, kept}), kRecompute, 499);
+  const Replays replays(graph.profile({two, one, kept}), kRecompute, Bytes(499));
   EXPECT_THAT(replays.job(1).calls, ElementsAre(1, 2));
   EXPECT_THAT(replays.result.cached, IsEmpty());
 }

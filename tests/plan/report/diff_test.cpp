@@ -33,6 +33,7 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
       [](Plan& each) { each.limits.prefetch_window = Bytes(1); },
       [](Plan& each) { each.limits.offload_window = Bytes(1); },
       [](Plan& each) { each.limits.min_size = Bytes(1); },
+      [](Plan& each) { each.limits.recompute_cache = Bytes(1); },
       [](Plan& each) { each.budget = Bytes(1); },
       [](Plan& each) { each.predicted_peak = Bytes(1); },
       [](Plan& each) { each.predicted_step_ns = 1; },

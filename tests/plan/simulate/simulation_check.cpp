@@ -43,7 +43,7 @@ class Check {
       models_.push_back(model_of(chunk, profile.granularity));
     }
     for (std::size_t i = 0; i < models_.size(); ++i) {
-      chunks_.push_back(planned(models_[i], plan.chunks[i]));
+      chunks_.push_back(planned(models_[i], plan.chunks[i], plan.limits));
     }
     lay_out();
     for (const SimulatedTransfer& transfer : simulation.transfers) {

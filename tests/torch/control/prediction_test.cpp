@@ -90,7 +90,10 @@ class Comparison {
     std::mt19937_64 random(1);
     for (int i = 0; i < plans; ++i) {
       const std::string rules = random_rules(random);
-      const Plan plan = make_plan(profile_, parse_rules(rules, "r.toml"));
+      Plan plan = make_plan(profile_, parse_rules(rules, "r.toml"));
+      const std::uint64_t unlimited = predicted(plan).repeated_calls;
+      if (i % 2 == 1) plan.limits.recompute_cache = Bytes(random() % 20'000);
+      cache_matters_ += predicted(plan).repeated_calls > unlimited ? 1 : 0;
       compare(plan, rules, slack);
       const std::uint64_t least = predicted(within(plan, 0_B)).peak.count();
       const std::uint64_t most = predicted(within(plan, 1_GiB)).peak.count();
@@ -107,6 +110,7 @@ class Comparison {
     }
     EXPECT_GT(moved_, 0);
     EXPECT_GT(repeated_, 0);
+    EXPECT_GT(cache_matters_, 0);
   }
 
  private:
@@ -135,6 +139,7 @@ class Comparison {
     EXPECT_LE(more, slack.more + either) << rules << report;
     EXPECT_EQ(simulation.bytes_out, report.bytes_out) << rules;
     EXPECT_EQ(simulation.bytes_back, report.bytes_back) << rules;
+    EXPECT_EQ(simulation.repeated_calls, report.repeated_calls) << rules;
     EXPECT_TRUE(report.fallbacks.empty()) << rules << report;
     moved_ += report.bytes_back > 0_B ? 1 : 0;
     repeated_ += report.repeated_calls > 0 ? 1 : 0;
@@ -145,6 +150,7 @@ class Comparison {
   SimulateOptions options_;
   int moved_ = 0;
   int repeated_ = 0;
+  int cache_matters_ = 0;  // How often a small limit made replays repeat more.
 };
 
 TEST(Prediction, IsThePeakOfALlamaToTheByte) {
@@ -160,6 +166,25 @@ TEST(Prediction, IsThePeakOfALlamaToTheByte) {
   const at::Tensor targets = (tokens + 1) % 50;
   const Training training(model, [&](Step&) { model.loss(tokens, targets).backward(); });
   Comparison(training).run(15);
+}
+
+TEST(Prediction, RepeatsWhatTheSessionRepeatsUnderItsLimitOnCachedResults) {
+  TinyModel model({.hidden = 32, .dropout = 0});
+  const at::Tensor tokens = model.tokens(2, 64, 1);
+  const Training training(model, [&](Step&) { model.loss(tokens).backward(); });
+  std::vector<std::uint64_t> repeated;
+  for (const std::optional<Bytes> cache : {std::optional<Bytes>(), std::optional(0_B)}) {
+    SessionOptions options = testing::recompute_everything();
+    options.recompute_cache = cache;
+    Session session(std::move(options));
+    training.register_with(session);
+    for (int i = 0; i < 3; ++i) (void)training.step(session);
+    EXPECT_EQ(session.plan()->limits.recompute_cache, cache);
+    const Simulation simulation = simulate(*session.profile(), *session.plan());
+    EXPECT_EQ(simulation.repeated_calls, session.report().repeated_calls);
+    repeated.push_back(simulation.repeated_calls);
+  }
+  EXPECT_GT(repeated[1], repeated[0]);
 }
 
 /// A session records the state of the generator before a random operator. On the CPU that is a
