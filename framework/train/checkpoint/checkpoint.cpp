@@ -36,6 +36,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
+/// "step-000100" of "step-000100.replaced"; empty where the name has another ending.
+std::string without(const std::string& name, std::string_view ending) {
+  return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : std::string();
+}
+
+bool is_complete(const fs::path& checkpoint) { return fs::exists(checkpoint / kIndex); }
+
 /// Errors of the file system say in what they happened.
 template <typename F>
 auto guarded(F&& call) {
@@ -64,9 +71,16 @@ void CheckpointWriter::begin() const {
     fs::create_directories(folder_);
     std::vector<fs::path> left;
     for (const fs::directory_entry& each : fs::directory_iterator(folder_)) {
-      const std::string ending = each.path().extension().string();
-      const bool ours = step_of(each.path().stem().string()).has_value();
-      if (ours && (ending == kUnfinished || ending == kReplaced)) left.push_back(each.path());
+      const std::string name = each.path().filename().string();
+      const std::string replaced = without(name, kReplaced);
+      if (step_of(without(name, kUnfinished))) left.push_back(each.path());
+      if (!step_of(replaced)) continue;
+      // Without a new one in its place, the old one is the checkpoint.
+      if (fs::exists(folder_ / replaced)) {
+        left.push_back(each.path());
+      } else {
+        fs::rename(each.path(), folder_ / replaced);
+      }
     }
     for (const fs::path& each : left) fs::remove_all(each);
     fs::create_directory(unfinished());
@@ -123,8 +137,12 @@ std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
     std::optional<fs::path> latest;
     std::int64_t highest = -1;
     for (const fs::directory_entry& each : fs::directory_iterator(folder)) {
-      const std::optional<std::int64_t> step = step_of(each.path().filename().string());
-      if (!step || *step <= highest || !fs::exists(each.path() / kIndex)) continue;
+      const std::string name = each.path().filename().string();
+      const std::string replaced = without(name, kReplaced);
+      // An interrupted run had taken the old one's name, but not given it to the new one yet.
+      const bool in_use = !replaced.empty() && !fs::exists(folder / replaced);
+      const std::optional<std::int64_t> step = step_of(in_use ? replaced : name);
+      if (!step || *step <= highest || !is_complete(each.path())) continue;
       highest = *step;
       latest = each.path();
     }

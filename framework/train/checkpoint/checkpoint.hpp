@@ -35,12 +35,14 @@ class CheckpointWriter {
  public:
   CheckpointWriter(std::filesystem::path folder, std::int64_t step);
 
-  /// Makes the folder to write to, and removes what interrupted runs have left.
+  /// Makes the folder to write to, and removes what interrupted runs have left. A checkpoint that
+  /// one of them was about to replace gets its name back.
   void begin() const;
   /// This rank's tensors. A tensor that several ranks have is given by one of them.
   void write(int rank, const std::vector<NamedTensor>& weights,
              const std::vector<NamedTensor>& optimizer) const;
   /// Puts together what `ranks` ranks wrote, and gives it its name; replaces one of that name.
+  /// Wherever it is interrupted, latest_checkpoint() finds the old or the new one, complete.
   /// Errors: also IoError if the part of a rank is missing, InvalidArgument if two ranks wrote
   /// tensors of one name.
   void complete(int ranks, const TrainingState& state) const;
@@ -56,7 +58,8 @@ class CheckpointWriter {
 };
 
 /// The complete checkpoint with the highest step in a folder; nothing if there is none. What was
-/// not completed does not count.
+/// not completed does not count. One that an interrupted run was about to replace is found under
+/// the name that it had then, step-000100.replaced. Changes nothing, so all ranks may ask.
 [[nodiscard]] std::optional<std::filesystem::path> latest_checkpoint(
     const std::filesystem::path& folder);
 

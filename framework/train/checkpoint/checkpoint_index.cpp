@@ -4,6 +4,7 @@
 
 #include "spillway/core/error.hpp"
 #include "train/data/mapped_file.hpp"
+#include "util/nesting.hpp"
 
 namespace spillway::app {
 namespace {
@@ -31,6 +32,12 @@ TrainingState state_from(const Json& json) {
                                        scale.at("growth_tracker").get<std::int64_t>()};
   }
   return state;
+}
+
+/// Whether it can only be a file right in the checkpoint's folder.
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
 std::string hash_of(const Json& json) {
@@ -61,6 +68,7 @@ CheckpointIndex read_index(const std::filesystem::path& path) {
   };
   const MappedFile file("checkpoint", path);
   const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
+  if (line_of_deep_json({text, file.bytes().size()})) refuse("its JSON is nested too deeply");
   Json json = Json::parse(text, text + file.bytes().size(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) refuse("it is no JSON object");
   const std::string schema = json.value("schema", Json()).dump();
@@ -80,6 +88,11 @@ CheckpointIndex read_index(const std::filesystem::path& path) {
     }
   } catch (const std::exception& error) {  // Of JSON or of an optional.
     refuse(error.what());
+  }
+  for (const auto& [name, entry] : index.files) {
+    if (is_file_name(name)) continue;
+    refuse("the name of a file in its folder wanted, found " + Json(name).dump() +
+           "; get the checkpoint again from where it was written");
   }
   return index;
 }

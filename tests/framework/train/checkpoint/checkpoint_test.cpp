@@ -1,8 +1,14 @@
 #include "train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <thread>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -10,12 +16,16 @@
 #include <ATen/ops/sin.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "framework/train/support/named_tensors.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
+#include "train/checkpoint/checkpoint_index.hpp"
 #include "train/checkpoint/resume.hpp"
+#include "train/checkpoint/safetensors.hpp"
 
 namespace spillway::app {
 namespace {
@@ -248,6 +258,131 @@ TEST(CheckpointFolder, HasTheNewOneOfTwoOfTheSameStep) {
   Optimizer read(layers(0, kLayers), {});
   restore(checkpoint, read);
   expect_equal(read.parameters(), other[0].parameters());
+}
+
+/// Whether the folder's latest checkpoint, complete to the byte, is that of `optimizers`.
+bool latest_is(const fs::path& folder, const std::vector<Optimizer>& optimizers) {
+  const std::optional<fs::path> latest = latest_checkpoint(folder);
+  if (!latest) return false;
+  const Checkpoint checkpoint(*latest);
+  checkpoint.verify();
+  Optimizer read(layers(0, kLayers, 7), {});
+  restore(checkpoint, read);
+  const std::vector<NamedTensor>& wanted = optimizers[0].parameters();
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!at::equal(read.parameters()[i].tensor, wanted[i].tensor)) return false;
+  }
+  return true;
+}
+
+// The folder as a kill leaves it between any two steps of replacing a checkpoint.
+TEST(CheckpointFolder, HasTheOldOrTheNewOneWhereverItsReplacementIsInterrupted) {
+  const std::vector<Optimizer> before = split({0, 4});
+  const std::vector<Optimizer> after = split({0, 4}, 2);
+  enum class Has { kOld, kNew };
+  struct State {
+    const char* what;
+    Has has;
+    std::function<void(const fs::path& folder, const fs::path& made)> make;
+  };
+  const std::string name = "step-000005";
+  const std::vector<State> states = {
+      {"half written", Has::kOld,
+       [&](const fs::path& folder, const fs::path& made) {
+         fs::rename(made, folder / (name + ".unfinished"));
+         fs::remove(folder / (name + ".unfinished") / "index.json");
+       }},
+      {"written, the old one in place", Has::kOld,
+       [&](const fs::path& folder, const fs::path& made) {
+         fs::rename(made, folder / (name + ".unfinished"));
+       }},
+      {"between the renames", Has::kOld,
+       [&](const fs::path& folder, const fs::path& made) {
+         fs::rename(made, folder / (name + ".unfinished"));
+         fs::rename(folder / name, folder / (name + ".replaced"));
+       }},
+      {"renamed", Has::kNew,
+       [&](const fs::path& folder, const fs::path& made) {
+         fs::rename(folder / name, folder / (name + ".replaced"));
+         fs::rename(made, folder / name);
+       }},
+      {"the old one half removed", Has::kNew,
+       [&](const fs::path& folder, const fs::path& made) {
+         fs::rename(folder / name, folder / (name + ".replaced"));
+         fs::remove(folder / (name + ".replaced") / "weights-00000.safetensors");
+         fs::rename(made, folder / name);
+       }},
+  };
+  for (const State& each : states) {
+    for (const std::int64_t next : {5, 6}) {
+      const TemporaryFolder folder;
+      const TemporaryFolder elsewhere;
+      save_all(folder.path(), 4, split({0, 4}, 3));
+      save_all(folder.path(), 5, before);
+      each.make(folder.path(), save_all(elsewhere.path(), 5, after));
+      const std::vector<Optimizer>& wanted = each.has == Has::kOld ? before : after;
+      EXPECT_TRUE(latest_is(folder.path(), wanted)) << each.what;
+      // The next run is interrupted as well, as soon as it begins to write,
+      CheckpointWriter(folder.path(), next).begin();
+      EXPECT_TRUE(latest_is(folder.path(), wanted)) << each.what;
+      // and the one after it is not.
+      const std::vector<Optimizer> last = split({0, 4}, 4);
+      save_all(folder.path(), next, last);
+      EXPECT_TRUE(latest_is(folder.path(), last)) << each.what;
+      EXPECT_EQ(names_in(folder.path()).size(), next == 5 ? 2U : 3U) << each.what;
+    }
+  }
+}
+
+TEST(CheckpointFolder, HasTheOldOrTheNewOneAfterAKillAtAnyTime) {
+  const TemporaryFolder folder;
+  const std::array<std::vector<Optimizer>, 2> models = {split({0, 4}), split({0, 4}, 2)};
+  save_all(folder.path(), 5, models[0]);
+  for (int kill = 0; kill < 40; ++kill) {
+    const ::pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (std::size_t i = 0;; ++i) save_all(folder.path(), 5, models[i % 2]);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + kill * 397));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended by itself";
+    EXPECT_TRUE(latest_is(folder.path(), models[0]) || latest_is(folder.path(), models[1])) << kill;
+  }
+}
+
+TEST(CheckpointFolder, RefusesFilesThatAreNotInIt) {
+  const TemporaryFolder folder;
+  const fs::path path = save_all(folder.path(), 5, split({0, 4}));
+  const fs::path weights = path / "weights-00000.safetensors";
+  for (const std::string& name :
+       {std::string("../weights"), weights.string(), std::string("/etc/passwd"), std::string(".."),
+        std::string("."), std::string(), std::string("a/b"), std::string("a\0b", 3)}) {
+    CheckpointIndex index = read_index(path / "index.json");
+    index.files[name] = index.files.at(weights.filename().string());
+    index.files.erase(weights.filename().string());
+    const fs::path copy = folder.path() / "copy.json";
+    write_index(copy, index);
+    EXPECT_THAT(error_text<IoError>([&] { (void)read_index(copy); }),
+                HasSubstr("copy.json is damaged: the name of a file in its folder wanted, found "));
+  }
+}
+
+TEST(CheckpointFolder, RefusesTextsThatNestTooDeeply) {
+  const TemporaryFolder folder;
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  const fs::path index = folder.write("index.json", "{\"schema\": " + deep + "}");
+  EXPECT_EQ(error_text<IoError>([&] { (void)read_index(index); }),
+            "[checkpoint] " + index.string() + " is damaged: its JSON is nested too deeply");
+  const std::string header = "{\"a\": " + deep + "}";
+  std::string length(8, '\0');
+  const std::uint64_t size = header.size();
+  std::memcpy(length.data(), &size, sizeof(size));
+  const fs::path file = folder.write("a.safetensors", length + header);
+  EXPECT_EQ(error_text<IoError>([&] { (void)SafetensorsFile(file); }),
+            "[checkpoint] " + file.string() + " is damaged: its header is nested too deeply");
 }
 
 TEST(CheckpointFolder, RefusesATensorOfTwoRanks) {
