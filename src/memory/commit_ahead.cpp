@@ -1,5 +1,7 @@
 #include "spillway/memory/commit_ahead.hpp"
 
+#include <algorithm>
+
 namespace spillway {
 
 void CommitAhead::start(AddressRange& range, Bytes from, Bytes to, std::optional<int> numa_node) {
@@ -18,6 +20,13 @@ std::exception_ptr CommitAhead::wait() {
   if (thread_.joinable()) thread_.join();
   if (error_ == nullptr) end_ = started_;
   return error_;
+}
+
+void CommitAhead::cut(AddressRange& range, Bytes end) {
+  (void)wait();
+  if (end_ > end) range.decommit(end, end_);
+  end_ = started_ = std::min(end_, end);
+  error_ = nullptr;
 }
 
 }  // namespace spillway

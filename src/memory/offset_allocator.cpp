@@ -7,7 +7,7 @@
 namespace spillway {
 
 OffsetAllocator::OffsetAllocator(Bytes capacity)
-    : capacity_(round_up(capacity, kBlockAlignment).count()) {
+    : most_(round_up(capacity, kBlockAlignment).count()), capacity_(most_) {
   Node& end = nodes_.emplace_back();
   end.free = true;
   end.size = std::numeric_limits<std::uint64_t>::max();  // Its limit is the capacity.
@@ -27,6 +27,7 @@ std::optional<Extent> OffsetAllocator::allocate(Bytes size, EventList* pending) 
   if (nodes_[node].size > wanted) node = cut_front(node, wanted);
   nodes_[node].free = false;
   footprint_ = std::max(footprint_, nodes_[end_].offset);
+  reach_ = std::max(reach_, nodes_[end_].offset);
   used_ += wanted;
   return Extent{nodes_[node].offset, wanted, node};
 }
@@ -141,8 +142,22 @@ void OffsetAllocator::take_stamps(Node& node, std::uint64_t end, EventList* pend
   }
 }
 
-void OffsetAllocator::shrink(Bytes capacity) noexcept {
-  capacity_ = std::min(capacity_, round_up(capacity, kBlockAlignment).count());
+void OffsetAllocator::set_capacity(Bytes capacity) noexcept {
+  capacity_ = std::min(most_, round_up(capacity, kBlockAlignment).count());
+}
+
+EventList OffsetAllocator::last_users_beyond(Bytes offset) const {
+  EventList users;
+  for (std::uint32_t stamp = nodes_[end_].first_stamp; stamp != kNone;
+       stamp = stamps_[stamp].next) {
+    if (stamps_[stamp].end <= offset.count()) continue;
+    for (const EventRef& event : stamps_[stamp].events) add_event(users, event);
+  }
+  return users;
+}
+
+Bytes OffsetAllocator::take_reach() noexcept {
+  return Bytes(std::exchange(reach_, nodes_[end_].offset));
 }
 
 }  // namespace spillway

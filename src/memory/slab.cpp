@@ -35,7 +35,7 @@ Slab::Slab(Device& device, SlabOptions options)
       options_(checked(options)),
       range_(options_.capacity),
       allocator_(options_.capacity),
-      thread_([this] { pin_chunks(); }) {
+      thread_([this] { work(); }) {
   prepare(options_.prepare);
 }
 
@@ -63,10 +63,10 @@ std::optional<Block> Slab::take(Bytes size) {
   block.node = extent->node;
   block.chunks = range_.data();
   block.chunk = options_.chunk;
-  // Half a chunk ahead, so that the next allocations find their chunk ready.
-  want(Bytes(extent->end() + options_.chunk.count() / 2));
+  want(end_for(Bytes(extent->end())));
   if (Bytes(extent->end()) > pinned_ && !wait_until_pinned(lock, Bytes(extent->end()))) {
-    allocator_.free(*extent);
+    // Part of it may lie in pinned chunks that somebody still uses.
+    allocator_.free(*extent, std::move(block.pending));
     return std::nullopt;
   }
   peak_ = std::max(peak_, allocator_.used());
@@ -86,6 +86,9 @@ void Slab::prepare(Bytes size) {
   want(size);
 }
 
+/// Half a chunk ahead, so that the next allocations find their chunk ready.
+Bytes Slab::end_for(Bytes blocks) const { return blocks + Bytes(options_.chunk.count() / 2); }
+
 void Slab::want(Bytes end) {
   end = std::min(round_up(end, options_.chunk), range_.size());
   if (end <= wanted_) return;
@@ -93,47 +96,134 @@ void Slab::want(Bytes end) {
   work_.notify_one();
 }
 
+void Slab::trim(Bytes keep) {
+  std::unique_lock lock(mutex_);
+  const Bytes least = std::max(std::min(keep, range_.size()), allocator_.frontier());
+  const Bytes end = least == Bytes(0) ? least : round_up(end_for(least), options_.chunk);
+  if (end >= wanted_) return;
+  wanted_ = end;
+  if (state_ != State::kPinning && wanted_ <= pinned_) recover();
+  work_.notify_one();
+  pinned_changed_.wait(lock, [this] { return !working_ && !has_excess(); });
+}
+
+Bytes Slab::take_reach() {
+  const std::lock_guard lock(mutex_);
+  return allocator_.take_reach();
+}
+
+void Slab::retry() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kFailed || --calls_to_retry_ > 0) return;
+  state_ = State::kRetrying;
+  work_.notify_one();
+}
+
+void Slab::recover() {
+  state_ = State::kPinning;
+  failure_ = nullptr;
+  allocator_.set_capacity(options_.capacity);
+}
+
 void Slab::wait_until_prepared() {
   std::unique_lock lock(mutex_);
-  pinned_changed_.wait(lock, [this] { return pinned_ >= wanted_ || failure_ != nullptr; });
+  pinned_changed_.wait(lock, [this] {
+    const bool done = pinned_ == wanted_ && !has_excess();
+    return !working_ && (done || state_ == State::kFailed);
+  });
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
 bool Slab::wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end) {
   ++warm_up_waits_;
-  pinned_changed_.wait(lock, [&] { return pinned_ >= end || failure_ != nullptr; });
+  pinned_changed_.wait(lock, [&] { return pinned_ >= end || state_ == State::kFailed; });
   return pinned_ >= end;
 }
 
-void Slab::pin_chunks() {
-  const SteadyClock clock;
+void Slab::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] { return stop_ || (pinned_ < wanted_ && failure_ == nullptr); });
+    work_.wait(lock, [this] {
+      return stop_ || has_excess() || (pinned_ < wanted_ && state_ != State::kFailed);
+    });
     if (stop_) break;
-    const Bytes from = pinned_;
-    const Bytes to = std::min(from + options_.chunk, range_.size());
-    const Bytes next = wanted_ > to ? std::min(to + options_.chunk, range_.size()) : to;
-    lock.unlock();
-    std::exception_ptr failure;
-    const Nanoseconds begin = clock.now();
-    try {
-      pin_chunk(from, to, next);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    pinning_time_ += clock.now() - begin;
-    if (failure == nullptr) {
-      pinned_ = to;
+    working_ = true;
+    if (has_excess()) {
+      release_excess(lock);
     } else {
-      failure_ = failure;
-      allocator_.shrink(pinned_);
+      pin_next(lock);
     }
+    working_ = false;
     pinned_changed_.notify_all();
   }
   lock.unlock();
   (void)ahead_.wait();
+}
+
+bool Slab::has_excess() const {
+  return pinned_ > wanted_ || ahead_.reach() > std::max(pinned_, wanted_);
+}
+
+void Slab::release_excess(std::unique_lock<std::mutex>& lock) {
+  const Bytes to = pinned_;
+  const bool registered = pinned_ > wanted_;
+  const Bytes from = registered
+                         ? Bytes((to.count() - 1) / options_.chunk.count() * options_.chunk.count())
+                         : wanted_;
+  EventList users;
+  if (registered) {
+    users = allocator_.last_users_beyond(from);
+    pinned_ = from;  // From here on whoever is handed a block there waits.
+    releasing_ = to - from;
+  }
+  lock.unlock();
+  bool done = true;
+  try {
+    for (const EventRef& event : users) event->synchronize();
+  } catch (const Error&) {
+    done = false;  // Of a failed device nobody knows what it still reads.
+  }
+  if (done) {
+    if (registered) registrations_.pop_back();
+    ahead_.cut(range_, from);
+    if (registered) range_.decommit(from, to);
+  }
+  lock.lock();
+  releasing_ = {};
+  if (done) return;
+  pinned_ = to;
+  wanted_ = std::max(wanted_, to);
+}
+
+void Slab::pin_next(std::unique_lock<std::mutex>& lock) {
+  const SteadyClock clock;
+  const Bytes from = pinned_;
+  const Bytes to = std::min(from + options_.chunk, range_.size());
+  // What is tried again may fail again.
+  const bool more = wanted_ > to && state_ == State::kPinning;
+  const Bytes next = more ? std::min(to + options_.chunk, range_.size()) : to;
+  lock.unlock();
+  std::exception_ptr failure;
+  const Nanoseconds begin = clock.now();
+  try {
+    pin_chunk(from, to, next);
+  } catch (...) {
+    failure = std::current_exception();
+    ahead_.cut(range_, from);
+  }
+  lock.lock();
+  pinning_time_ += clock.now() - begin;
+  if (failure == nullptr) {
+    pinned_ = to;
+    if (state_ == State::kRetrying) recover();
+    if (pinned_ >= wanted_) calls_between_retries_ = 1;
+    return;
+  }
+  state_ = State::kFailed;
+  failure_ = failure;
+  allocator_.set_capacity(pinned_);
+  calls_to_retry_ = calls_between_retries_;
+  calls_between_retries_ = std::min(2 * calls_between_retries_, kMostCallsBetweenRetries);
 }
 
 void Slab::pin_chunk(Bytes from, Bytes to, Bytes next) {
@@ -147,7 +237,7 @@ void Slab::pin_chunk(Bytes from, Bytes to, Bytes next) {
         device_->register_host({range_.data() + from.count(), (to - from).count()}));
   } catch (const Error& cause) {
     (void)ahead_.wait();
-    range_.decommit(from, std::max(to, ahead_.end()));
+    range_.decommit(from, to);
     const std::optional<Bytes> limit = lock_limit();
     throw OutOfMemory("slab", "cannot pin " + to_string(to - from) +
                                   " of host memory after the first " + to_string(from) + ": " +
@@ -179,7 +269,7 @@ SlabUsage Slab::usage() const {
   usage.used = allocator_.used();
   usage.peak = peak_;
   usage.footprint = allocator_.footprint();
-  usage.pinned = pinned_;
+  usage.pinned = pinned_ + releasing_;
   usage.holes = allocator_.holes();
   usage.warm_up_waits = warm_up_waits_;
   usage.pinning_time = pinning_time_;

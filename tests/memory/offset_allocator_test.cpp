@@ -75,7 +75,7 @@ TEST(OffsetAllocator, HandsOutNothingBeyondAShorterEnd) {
   const Extent low = *allocator.allocate(4_KiB);
   const Extent high = *allocator.allocate(4_KiB);
   const Extent top = *allocator.allocate(4_KiB);
-  allocator.shrink(6_KiB);
+  allocator.set_capacity(6_KiB);
   allocator.free(high);
   EXPECT_FALSE(allocator.allocate(3_KiB));
   EXPECT_EQ(allocator.allocate(2_KiB), (Extent{4096, 2048}));

@@ -277,6 +277,147 @@ TEST_F(SlabTest, TouchesAChunkWhileTheOneBeforeItIsRegistered) {
   EXPECT_EQ(slab.problem(), "");
 }
 
+TEST_F(SlabTest, TrimGivesBackWhatIsBeyondAndPinsItAgainWhenItIsNeeded) {
+  testing::CountingDevice device(device_);
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});
+  auto low = slab.allocate(3_MiB);
+  { const auto high = slab.allocate(20_MiB); }
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.usage().pinned, 24_MiB);
+  slab.trim(0_B);
+  EXPECT_EQ(slab.usage().pinned, 4_MiB) << "the block in use and half a chunk";
+  EXPECT_EQ(device.calls().unregistrations, 10U);
+  EXPECT_FALSE(in_memory(slab.base() + (4_MiB).count(), 2_MiB));
+  std::memset(low->data(), 1, low->size().count());
+  auto again = slab.allocate(20_MiB);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->data() - slab.base(), 3 << 20) << "the address is as without trim()";
+  std::memset(again->data(), 2, again->size().count());
+  EXPECT_EQ(low->span().back(), std::byte{1});
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.usage().pinned, 24_MiB);
+}
+
+TEST_F(SlabTest, TrimToItsReachLeavesStepsThatRepeatAsTheyAre) {
+  testing::CountingDevice device(device_);
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 40_MiB});
+  const auto step = [&slab] {
+    std::vector<Lease> leases;
+    for (int i = 0; i < 5; ++i) leases.push_back(std::move(*slab.allocate(1900_KiB)));
+  };
+  slab.wait_until_prepared();
+  step();
+  EXPECT_EQ(slab.take_reach(), 9500_KiB);
+  step();
+  const Bytes reach = slab.take_reach();
+  EXPECT_EQ(slab.take_reach(), 0_B);
+  slab.trim(reach);
+  EXPECT_EQ(slab.usage().pinned, 12_MiB);
+  const std::uint64_t before = device.calls().registrations;
+  step();
+  slab.wait_until_prepared();
+  EXPECT_EQ(device.calls().registrations, before);
+  EXPECT_EQ(slab.usage().warm_up_waits, 0U);
+}
+
+TEST_F(SlabTest, TrimWaitsForTheLastUsersOfWhatItGivesBack) {
+  testing::CountingDevice device(device_);
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});
+  testing::Gate gate;
+  gate.close(*first_);
+  auto lease = slab.allocate(8_MiB);
+  std::byte* const data = lease->data();
+  bool read = false;
+  first_->call("read", [&] { read = data[(8_MiB).count() - 1] == std::byte{0}; });
+  lease->retire(mark(*first_));
+  std::thread trimming([&slab] { slab.trim(0_B); });
+  // The chunk that was ahead of the block had no users.
+  while (slab.usage().pinned > 8_MiB) std::this_thread::yield();
+  // Somebody who gets a part of it meanwhile has the event to wait for.
+  const auto low = slab.allocate(1_MiB);
+  EXPECT_FALSE(low->pending().empty());
+  EXPECT_GE(slab.usage().pinned, 8_MiB);
+  gate.open();
+  trimming.join();
+  first_->synchronize();
+  EXPECT_TRUE(read) << "a page that was given back could not be read";
+  EXPECT_EQ(slab.usage().pinned, 2_MiB);
+}
+
+TEST_F(SlabTest, TrimDropsWhatWasBeingPreparedToo) {
+  Slab slab(device_, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 64_MiB});
+  slab.trim(0_B);
+  EXPECT_EQ(slab.usage().pinned, 0_B);
+  for (const Bytes offset : {0_MiB, 2_MiB, 4_MiB, 62_MiB}) {
+    EXPECT_FALSE(in_memory(slab.base() + offset.count(), 2_MiB)) << to_string(offset);
+  }
+}
+
+TEST_F(SlabTest, GivesOutAndTrimsAtTheSameTime) {
+  Slab slab(device_, {.capacity = 64_MiB, .chunk = 2_MiB});
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 3; ++worker) {
+    threads.emplace_back([&slab, worker] {
+      for (std::size_t i = 0; i < 60; ++i) {
+        auto lease = slab.allocate(Bytes(100'000 + i * 77'777 % 5'000'000));
+        ASSERT_TRUE(lease);
+        std::memset(lease->data(), worker, lease->size().count());
+        EXPECT_EQ(lease->span().back(), std::byte(static_cast<unsigned char>(worker)));
+      }
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    slab.trim(Bytes(static_cast<std::uint64_t>(i % 5) << 20U));
+    std::this_thread::yield();
+  }
+  for (std::thread& each : threads) each.join();
+  slab.trim(0_B);
+  EXPECT_EQ(slab.usage().pinned, 0_B);
+}
+
+TEST_F(SlabTest, RetriesWhatCouldNotBePinnedLessAndLessOften) {
+  testing::FaultyDevice device(device_, {.failing_registration = 2, .failing_registrations = 3});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
+  const std::string text = error_text<OutOfMemory>([&] { slab.wait_until_prepared(); });
+  int calls = 0;
+  for (const int wanted : {1, 2, 4}) {
+    for (int i = 1; i <= wanted; ++i, ++calls) {
+      EXPECT_FALSE(slab.allocate(5_MiB)) << calls;
+      EXPECT_EQ(slab.problem(), text) << calls;
+      slab.retry();
+    }
+    if (wanted < 4) {
+      EXPECT_THROW(slab.wait_until_prepared(), OutOfMemory);
+    }
+  }
+  slab.wait_until_prepared();
+  EXPECT_EQ(slab.problem(), "");
+  EXPECT_EQ(slab.usage().capacity, 64_MiB);
+  EXPECT_EQ(slab.usage().pinned, 16_MiB);
+  auto lease = slab.allocate(40_MiB);
+  ASSERT_TRUE(lease);
+  std::memset(lease->data(), 1, lease->size().count());
+}
+
+TEST_F(SlabTest, IsWithoutAProblemOnceNothingIsWantedThatCouldNotBePinned) {
+  testing::FaultyDevice device(device_, {.failing_registration = 2});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB, .prepare = 16_MiB});
+  EXPECT_THROW(slab.wait_until_prepared(), OutOfMemory);
+  slab.trim(1_MiB);
+  EXPECT_EQ(slab.problem(), "");
+  EXPECT_EQ(slab.usage().pinned, 2_MiB);
+  EXPECT_TRUE(slab.allocate(30_MiB));
+}
+
+TEST_F(SlabTest, ABlockThatFoundNoRoomLeavesTheLastUsersOfWhatItWouldHaveTaken) {
+  testing::FaultyDevice device(device_, {.failing_registration = 1});
+  Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});
+  const EventRef event = mark(*first_);
+  slab.allocate(1_MiB)->retire(event);
+  EXPECT_FALSE(slab.allocate(4_MiB));
+  EXPECT_EQ(slab.allocate(1_MiB)->pending(), EventList{event});
+}
+
 TEST_F(SlabTest, AWaitingAllocationThatCannotBePinnedIsNoRoom) {
   testing::FaultyDevice device(device_, {.failing_registration = 0});
   Slab slab(device, {.capacity = 64_MiB, .chunk = 2_MiB});

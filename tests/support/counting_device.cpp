@@ -94,4 +94,9 @@ void CountingDevice::do_register(std::span<std::byte> memory) {
   WrappingDevice::do_register(memory);
 }
 
+void CountingDevice::do_unregister(std::byte* data) noexcept {
+  ++calls_.unregistrations;
+  WrappingDevice::do_unregister(data);
+}
+
 }  // namespace spillway::testing

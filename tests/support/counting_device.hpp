@@ -18,6 +18,7 @@ struct DeviceCalls {
   std::atomic<std::uint64_t> streams{0};       ///< Made.
   std::atomic<std::uint64_t> events{0};        ///< Made.
   std::atomic<std::uint64_t> registrations{0};
+  std::atomic<std::uint64_t> unregistrations{0};
   std::atomic<std::uint64_t> allocations{0};
 };
 
@@ -32,6 +33,7 @@ class CountingDevice final : public WrappingDevice {
   void synchronize() override;
   std::byte* do_allocate(Bytes size) override;
   void do_register(std::span<std::byte> memory) override;
+  void do_unregister(std::byte* data) noexcept override;
 
  private:
   DeviceCalls calls_;

@@ -204,7 +204,9 @@ void FaultyDevice::synchronize() {
 void FaultyDevice::do_register(std::span<std::byte> memory) {
   {
     const std::lock_guard lock(mutex_);
-    if (registrations_++ == options_.failing_registration) {
+    const std::uint64_t number = registrations_++;
+    const std::optional<std::uint64_t> first = options_.failing_registration;
+    if (first && number >= *first && number - *first < options_.failing_registrations) {
       throw OutOfMemory("register", "the pages cannot be locked, as the test wants it");
     }
   }

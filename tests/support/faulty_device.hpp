@@ -31,8 +31,9 @@ struct FaultOptions {
   double pause = 0.05;
   /// Asked for every copy, numbered from 0.
   std::function<Fault(std::uint64_t copy)> fault = {};
-  /// The registration that fails, numbered from 0.
+  /// The registration that fails, numbered from 0, and how many from there on.
   std::optional<std::uint64_t> failing_registration = {};
+  std::uint64_t failing_registrations = 1;
 };
 
 class FaultyQueue;

@@ -18,6 +18,12 @@ class CommitAhead {
   /// Blocks until what was started is done. Gives the error of the last start(), if it had one.
   std::exception_ptr wait();
 
+  /// Gives back what is committed beyond `end`, and forgets errors. Blocks as wait().
+  void cut(AddressRange& range, Bytes end);
+
+  /// How far the range is committed once what was started is done.
+  [[nodiscard]] Bytes reach() const noexcept { return started_ > end_ ? started_ : end_; }
+
   /// How far the range was committed by starts that succeeded and were waited for.
   [[nodiscard]] Bytes end() const noexcept { return end_; }
 

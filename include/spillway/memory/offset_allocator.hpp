@@ -46,9 +46,16 @@ class OffsetAllocator {
   /// Precondition: `extent` came from allocate() and was not freed since.
   void free(const Extent& extent, EventList last_users = {});
 
-  /// Makes the range shorter. Extents beyond the new end stay valid; nothing new is handed out
-  /// there.
-  void shrink(Bytes capacity) noexcept;
+  /// Moves the end of the range, at most to where it was at first. Extents beyond a nearer end stay
+  /// valid; nothing new is handed out there.
+  void set_capacity(Bytes capacity) noexcept;
+
+  /// Of those who used anything beyond `offset` last, where nothing is in use now.
+  /// Precondition: `offset` is not below the frontier.
+  [[nodiscard]] EventList last_users_beyond(Bytes offset) const;
+
+  /// How far extents reached since the last call, at least to the frontier.
+  Bytes take_reach() noexcept;
 
   [[nodiscard]] Bytes capacity() const noexcept { return Bytes(capacity_); }
   [[nodiscard]] Bytes used() const noexcept { return Bytes(used_); }
@@ -92,8 +99,10 @@ class OffsetAllocator {
   std::vector<Stamp> stamps_;
   std::vector<std::uint32_t> idle_stamps_;
   std::uint32_t end_ = 0;  // The node that is the free end of the range.
+  std::uint64_t most_;     // The capacity at first.
   std::uint64_t capacity_;
   std::uint64_t footprint_ = 0;
+  std::uint64_t reach_ = 0;
   std::uint64_t used_ = 0;
 };
 

@@ -5,7 +5,10 @@
 /// each chunk (huge pages where the system has them, on the device's NUMA node) and registers it
 /// with the device, touching the next one meanwhile. allocate() chooses its block at once; only
 /// when that block lies in a chunk that is not pinned yet does it wait, so a warm slab
-/// never waits. Pages are never given back before the slab is destroyed.
+/// never waits. trim() gives chunks back that nothing needs; until then they stay pinned.
+///
+/// Where a chunk cannot be pinned, the slab does with what it has, so allocate() finds no room
+/// sooner; retry() tries again. Neither changes the addresses of what fits.
 ///
 /// Threads: all calls may come from any thread. Lifetime: the device outlives the slab, the slab
 /// outlives its leases.
@@ -39,11 +42,11 @@ struct SlabOptions {
 };
 
 struct SlabUsage {
-  Bytes capacity;         ///< Less than requested if the system ran out of pages to lock.
+  Bytes capacity;         ///< Less than requested as long as no more can be pinned.
   Bytes used;             ///< In leases now.
   Bytes peak;             ///< The most ever in leases at once.
   Bytes footprint;        ///< How far the addresses ever reached; peak plus fragmentation.
-  Bytes pinned;           ///< Touched and registered with the device.
+  Bytes pinned;           ///< Touched and registered with the device, now.
   std::size_t holes = 0;  ///< Free parts between leases.
   std::uint64_t warm_up_waits = 0;  ///< Times allocate() waited for its chunk to be pinned.
   Nanoseconds pinning_time{};       ///< Time the background thread spent on pinning chunks.
@@ -66,13 +69,31 @@ class Slab final : public LeaseHome {
   /// once.
   void prepare(Bytes size);
 
+  /// Gives pinned chunks beyond the first `keep` bytes back to the system, but for those that hold
+  /// blocks in use and half a chunk ahead of them: the background thread waits for the last users of
+  /// the blocks that were there, then unregisters and frees chunk by chunk, from the end.
+  /// Blocks the caller until that is done, so that nothing is unregistered while a CUDA graph is
+  /// captured. Call it between steps, with what the next steps are known to need: a block that is
+  /// handed out beyond, meanwhile or later, waits until its chunk is pinned again.
+  void trim(Bytes keep);
+
+  /// How far into the addresses blocks reached since the last call: what trim() may keep to leave
+  /// steps that repeat as they are.
+  Bytes take_reach();
+
+  /// Call between steps. If pinning failed, tries again in the background: at the first call, then
+  /// after 2, 4, ... up to kMostCallsBetweenRetries calls. Returns at once. Until it succeeds,
+  /// problem() stays, and nobody waits for it.
+  void retry();
+  static constexpr std::uint64_t kMostCallsBetweenRetries = 1024;
+
   /// Blocks until everything requested so far is pinned.
   /// Errors: OutOfMemory if pages could not be locked; what was pinned before stays usable.
   void wait_until_prepared();
 
   [[nodiscard]] SlabUsage usage() const;
 
-  /// Why it has less than requested, and what to do; empty if there was no error.
+  /// Why it has less than requested, and what to do; empty if it has not.
   [[nodiscard]] std::string problem() const;
 
   /// The base of the address range: offsets from here are the same in every run.
@@ -83,8 +104,18 @@ class Slab final : public LeaseHome {
   void put(Block block) noexcept override;
 
  private:
+  /// kPinning -> kFailed: a chunk could not be pinned. kFailed -> kRetrying: retry().
+  /// kRetrying -> kFailed or kPinning: whether it could now. Both -> kPinning: trim() wants no more
+  /// than is pinned.
+  enum class State { kPinning, kFailed, kRetrying };
+
   void want(Bytes end);
-  void pin_chunks();
+  void work();
+  [[nodiscard]] bool has_excess() const;
+  void release_excess(std::unique_lock<std::mutex>& lock);
+  void pin_next(std::unique_lock<std::mutex>& lock);
+  void recover();
+  [[nodiscard]] Bytes end_for(Bytes blocks) const;
   /// Touches what is not touched yet of [from, to) and registers it; meanwhile up to `next` is
   /// touched.
   void pin_chunk(Bytes from, Bytes to, Bytes next);
@@ -99,15 +130,20 @@ class Slab final : public LeaseHome {
   std::condition_variable pinned_changed_;
   OffsetAllocator allocator_;
   Bytes peak_;
-  Bytes wanted_;
+  Bytes wanted_;  // Not below the end of a block in use.
   Bytes pinned_;
+  Bytes releasing_;  // Beyond pinned_: about to be given back.
   std::uint64_t warm_up_waits_ = 0;
   Nanoseconds pinning_time_{};
-  std::exception_ptr failure_;
+  State state_ = State::kPinning;
+  std::exception_ptr failure_;  // Unless kPinning.
+  std::uint64_t calls_to_retry_ = 0;
+  std::uint64_t calls_between_retries_ = 1;
+  bool working_ = false;  // The background thread pins or releases, without the lock.
   bool stop_ = false;
-  std::vector<HostRegistration> registrations_;  // Only the background thread adds.
-  CommitAhead ahead_;                            // Only the background thread uses it.
-  std::thread thread_;                           // Last: it uses all of the above.
+  std::vector<HostRegistration> registrations_;  // By chunk. Only for the background thread.
+  CommitAhead ahead_;   // For the background thread, and whoever has the lock while it waits.
+  std::thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace spillway
