@@ -56,10 +56,13 @@ AddressRange::~AddressRange() { ::munmap(mapping_, mapping_size_.count()); }
 
 std::span<std::byte> AddressRange::commit(Bytes from, Bytes to, std::optional<int> numa_node) {
   const Bytes size = to - from;
-  if (const Bytes available = available_host_memory(); size > available) {
+  if (const Bytes available = available_host_memory(), reserve = host_reserve();
+      size + reserve > available) {
     throw OutOfMemory("slab", to_string(size) + " more host memory wanted, " +
-                                  to_string(available) +
-                                  " is free; lower the host limit or close other programs");
+                                  to_string(available) + " is free, of which " +
+                                  to_string(reserve) +
+                                  " is left to others; lower the host limit or close other "
+                                  "programs");
   }
   std::byte* const data = data_ + from.count();
   if (::mprotect(data, size.count(), PROT_READ | PROT_WRITE) != 0) {

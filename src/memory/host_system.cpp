@@ -1,10 +1,13 @@
 #include "spillway/memory/host_system.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -14,10 +17,12 @@
 namespace spillway {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr Bytes kNoLimit{std::numeric_limits<std::uint64_t>::max()};
 
 /// The number behind `key` in a file of "key number" lines, times `unit`.
-std::optional<Bytes> read_field(const std::string& path, std::string_view key, std::uint64_t unit) {
+std::optional<Bytes> read_field(const fs::path& path, std::string_view key, std::uint64_t unit) {
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
@@ -29,7 +34,7 @@ std::optional<Bytes> read_field(const std::string& path, std::string_view key, s
 }
 
 /// A file that holds one number; nothing for "max" and for files that are not there.
-std::optional<Bytes> read_number(const std::string& path) {
+std::optional<Bytes> read_number(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -38,37 +43,92 @@ std::optional<Bytes> read_number(const std::string& path) {
   return Bytes(static_cast<std::uint64_t>(*value));
 }
 
-/// This process's control group (version 2), as a folder without a slash at its end.
-std::string control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.starts_with("0::")) {
-      const std::string path = line.substr(3);
-      return "/sys/fs/cgroup" + (path == "/" ? "" : path);
-    }
-  }
-  return {};
-}
+/// The names of a control group's files in one version.
+struct GroupFiles {
+  const char* mount;
+  std::array<const char*, 2> limits;
+  const char* current;
+  std::array<const char*, 2> cached;  ///< In memory.stat, of the group and all below it.
+};
+constexpr GroupFiles kVersion2 = {"sys/fs/cgroup",
+                                  {"memory.max", "memory.high"},
+                                  "memory.current",
+                                  {"inactive_file", "active_file"}};
+/// Where version 1 has the other controllers, version 2 is mounted beside them.
+constexpr GroupFiles kVersion2Beside = {"sys/fs/cgroup/unified", kVersion2.limits,
+                                        kVersion2.current, kVersion2.cached};
+constexpr GroupFiles kVersion1 = {"sys/fs/cgroup/memory",
+                                  {"memory.limit_in_bytes", "memory.limit_in_bytes"},
+                                  "memory.usage_in_bytes",
+                                  {"total_inactive_file", "total_active_file"}};
 
 struct GroupMemory {
   Bytes limit = kNoLimit;
   Bytes available = kNoLimit;
 };
 
-GroupMemory group_memory() {
+/// Narrows `memory` by one group.
+void add_group(const fs::path& folder, const GroupFiles& files, GroupMemory& memory) {
+  Bytes limit = kNoLimit;
+  for (const char* const name : files.limits) {
+    limit = std::min(limit, read_number(folder / name).value_or(kNoLimit));
+  }
+  if (limit == kNoLimit) return;
+  const Bytes current = read_number(folder / files.current).value_or(Bytes(0));
+  Bytes cached;
+  for (const char* const name : files.cached) {
+    cached += read_field(folder / "memory.stat", name, 1).value_or(Bytes(0));
+  }
+  // They are counted apart, so they may be more.
+  const Bytes used = current - std::min(cached, current);
+  memory.limit = std::min(memory.limit, limit);
+  memory.available = std::min(memory.available, limit - std::min(used, limit));
+}
+
+/// Narrows `memory` by the group and all above, which limit this process too. In a container the
+/// group's path may be that of the host, and its files right at the mount.
+void add_groups(const fs::path& root, const GroupFiles& files, fs::path group,
+                GroupMemory& memory) {
+  const fs::path mount = root / files.mount;
+  for (group = group.relative_path(); !group.empty(); group = group.parent_path()) {
+    add_group(mount / group, files, memory);
+  }
+  add_group(mount, files, memory);
+}
+
+GroupMemory group_memory(const fs::path& root) {
   GroupMemory memory;
-  // Every group above limits this process too.
-  for (std::string folder = control_group(); folder.size() >= std::string_view("/sys/fs").size();
-       folder.resize(folder.rfind('/'))) {
-    const std::optional<Bytes> limit = read_number(folder + "/memory.max");
-    if (!limit) continue;
-    const Bytes current = read_number(folder + "/memory.current").value_or(Bytes(0));
-    const Bytes cached = read_field(folder + "/memory.stat", "inactive_file", 1).value_or(Bytes(0));
-    memory.limit = std::min(memory.limit, *limit);
-    memory.available = std::min(memory.available, available_in_group(*limit, current, cached));
+  std::ifstream file(root / "proc/self/cgroup");
+  std::string line;  // "0::/path" of version 2, "4:cpu,memory:/path" of version 1.
+  while (std::getline(file, line)) {
+    const std::size_t names = line.find(':');
+    const std::size_t path = names == std::string::npos ? names : line.find(':', names + 1);
+    if (path == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(names + 1, path - names - 1) + ",";
+    const std::string group = line.substr(path + 1);
+    if (controllers == ",,") {
+      add_groups(root, kVersion2, group, memory);
+      add_groups(root, kVersion2Beside, group, memory);
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      add_groups(root, kVersion1, group, memory);
+    }
   }
   return memory;
+}
+
+/// Slurm: "8", or "8(x2),4" for nodes of several kinds.
+std::optional<int> largest_count(const std::string& text) {
+  std::optional<int> most;
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string each = text.substr(at, end - at);
+    const auto count = whole_number(each.substr(0, each.find('(')));
+    if (!count || *count < 1 || *count > 1'000'000) return std::nullopt;
+    most = std::max(most.value_or(0), static_cast<int>(*count));
+    at = end + 1;
+  }
+  return most;
 }
 
 /// libnuma, if it is there: loaded at run time because few machines need it.
@@ -107,19 +167,44 @@ class Numa {
 
 }  // namespace
 
-Bytes total_host_memory() {
-  const Bytes machine = read_field("/proc/meminfo", "MemTotal:", 1024).value_or(kNoLimit);
-  return std::min(machine, group_memory().limit);
+std::optional<std::string> HostView::from_environment(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-Bytes available_in_group(Bytes limit, Bytes current, Bytes cached) {
-  const Bytes used = current - std::min(cached, current);
-  return limit - std::min(used, limit);
+Bytes total_host_memory(const HostView& view) {
+  const Bytes machine =
+      read_field(view.root / "proc/meminfo", "MemTotal:", 1024).value_or(kNoLimit);
+  return std::min(machine, group_memory(view.root).limit);
 }
 
-Bytes available_host_memory() {
-  const Bytes machine = read_field("/proc/meminfo", "MemAvailable:", 1024).value_or(kNoLimit);
-  return std::min(machine, group_memory().available);
+Bytes available_host_memory(const HostView& view) {
+  const Bytes machine =
+      read_field(view.root / "proc/meminfo", "MemAvailable:", 1024).value_or(kNoLimit);
+  return std::min(machine, group_memory(view.root).available);
+}
+
+Bytes host_reserve(const HostView& view) {
+  constexpr Bytes kMost{4ULL << 30U};
+  return std::min(kMost, Bytes(total_host_memory(view).count() / 32));
+}
+
+int ranks_on_node(const HostView& view) {
+  // Whoever started the processes last comes first: torchrun may run within Slurm.
+  for (const char* const name :
+       {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+        "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
+        "SLURM_TASKS_PER_NODE"}) {
+    const std::optional<std::string> value = view.environment(name);
+    const std::optional<int> count = value ? largest_count(*value) : std::nullopt;
+    if (count) return *count;
+  }
+  return 1;
+}
+
+Bytes host_memory_for_rank(const HostView& view) {
+  const auto ranks = static_cast<std::uint64_t>(ranks_on_node(view));
+  return Bytes(available_host_memory(view).count() / 2 / ranks);
 }
 
 std::optional<Bytes> lock_limit() {

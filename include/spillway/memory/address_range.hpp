@@ -25,7 +25,8 @@ class AddressRange {
   /// is given and the machine has several, and every page is touched by several threads, so that
   /// later use finds it resident. Offsets must be multiples of 2 MiB. Slow; meant for a background
   /// thread.
-  /// Errors: OutOfMemory if the machine has not that much left; the part is as before then.
+  /// Errors: OutOfMemory if the machine has not that much left besides host_reserve(); the part is
+  /// as before then.
   std::span<std::byte> commit(Bytes from, Bytes to, std::optional<int> numa_node);
 
   /// Gives the pages of a committed part back to the system; the addresses stay reserved.

@@ -1,6 +1,8 @@
 /// What the operating system says about host memory. Read at every call; no state.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -8,16 +10,33 @@
 
 namespace spillway {
 
+/// Where the functions below look; by default the machine that this process runs on.
+struct HostView {
+  std::filesystem::path root = "/";  ///< Of proc and sys.
+  /// The value of a variable of the environment; nothing if it is not set.
+  std::function<std::optional<std::string>(const char* name)> environment = from_environment;
+
+  static std::optional<std::string> from_environment(const char* name);
+};
+
 /// All memory of the machine, or of the control group this process runs in if that is less.
-[[nodiscard]] Bytes total_host_memory();
+[[nodiscard]] Bytes total_host_memory(const HostView& view = {});
 
-/// What can be used now without pushing others out, within the control group's limit.
-[[nodiscard]] Bytes available_host_memory();
+/// What can be used now without pushing others out, within the limits of all control groups that
+/// this process is in, of version 1 and 2: there, file pages in the cache do not count as used.
+[[nodiscard]] Bytes available_host_memory(const HostView& view = {});
 
-/// What a control group has free: its limit less what it uses. Cached file pages count as used
-/// there but are evicted when needed; the system counts them apart, so they may be more than
-/// `current`.
-[[nodiscard]] Bytes available_in_group(Bytes limit, Bytes current, Bytes cached);
+/// What the system and other programs are left when pages are pinned, which nobody can evict: a
+/// thirty-second of total_host_memory(), at most 4 GiB.
+[[nodiscard]] Bytes host_reserve(const HostView& view = {});
+
+/// How many processes of this job run on this node, as its launcher says: torchrun, MPI, or Slurm.
+/// 1 where none says it.
+[[nodiscard]] int ranks_on_node(const HostView& view = {});
+
+/// The host memory that one rank may plan with: its share of half of what is available, so that the
+/// ranks of a node, each of which asks before any has pinned much, do not want more than there is.
+[[nodiscard]] Bytes host_memory_for_rank(const HostView& view = {});
 
 /// How much memory this process may lock (`ulimit -l`); nothing: no limit.
 [[nodiscard]] std::optional<Bytes> lock_limit();
