@@ -117,6 +117,9 @@ struct SessionReport {
   std::map<std::string, std::uint64_t> fallbacks;
 
   Bytes host_peak;
+  Bytes host_pinned;  ///< Pinned host memory now.
+  /// Why no more could be pinned, and what to do; empty if all that was wanted is.
+  std::string host_problem;
 
   std::optional<BudgetReport> budget;  ///< Of a session with a budget.
 

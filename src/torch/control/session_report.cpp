@@ -123,6 +123,8 @@ SessionReport SessionCore::report() const {
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
   report.host_peak = tier_->counts().peak;
+  report.host_pinned = slab_->usage().pinned;
+  report.host_problem = slab_->problem();
   report.shard = shard_report();
   if (options_.budget) report.budget = budget_report();
   if (plan_ == nullptr) return report;
@@ -192,7 +194,8 @@ std::string SessionReport::to_text() const {
              " ms for buffers used in place (step " + number(waits.step) + ")");
   }
   if (shard) write_shard(*shard, waits, line);
-  line("host memory", to_string(host_peak) + " at most");
+  line("host memory", to_string(host_peak) + " at most, " + to_string(host_pinned) + " pinned");
+  if (!host_problem.empty()) line("no more host memory", host_problem);
   if (fallbacks.empty()) line("fallbacks", "none");
   for (const auto& [reason, count] : fallbacks) line("fallback", number(count) + " x " + reason);
   for (const ScopeLine& each : scopes) {
@@ -230,6 +233,8 @@ std::string SessionReport::to_json() const {
                    {"in_place_ns", waits.in_place.count()},
                    {"gather_ns", waits.gather.count()}};
   json["host_peak"] = host_peak.count();
+  json["host_pinned"] = host_pinned.count();
+  json["host_problem"] = host_problem;
   json["actions"] = nlohmann::ordered_json::object();
   for (const auto& [action, totals] : actions) {
     json["actions"][action] = {{"buffers", totals.buffers}, {"bytes", totals.bytes.count()}};

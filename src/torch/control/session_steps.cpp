@@ -115,6 +115,8 @@ void SessionCore::end_step() noexcept {
     recorder_.stop();
   }
   const bool scopes = recording_ || tracing_ != nullptr;
+  const bool recorded = recording_;
+  const bool verified = verifying_;
   try {
     close_step();
   } catch (...) {
@@ -138,6 +140,11 @@ void SessionCore::end_step() noexcept {
   book_.reset();
   call_locations_.clear();
   running_calls_.clear();
+  try {
+    settle_host_memory(recorded, verified);
+  } catch (...) {
+    note_failure("giving host memory back");
+  }
 }
 
 void SessionCore::note_failure(const char* where) noexcept {
@@ -268,6 +275,10 @@ void SessionCore::adopt_plan(Plan plan) {
   budgeting_.verification_peak = {};
   plan_ = std::make_shared<const Plan>(std::move(plan));
   verify_next_ = true;
+  host_use_.state = HostUse::State::kSettling;
+  host_use_.steps = 0;
+  host_use_.verified = false;
+  host_use_.reach = {};
   demoted_.clear();
   sharding_.verified = false;
   sharding_.mismatched.clear();

@@ -89,7 +89,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
-      limits.host.value_or(std::min(options_.host, Bytes(available_host_memory().count() / 2)));
+      limits.host.value_or(std::min(options_.host, std::max(kHugePage, host_memory_for_rank())));
   slab_ = std::make_unique<Slab>(
       device_->device(),
       SlabOptions{.capacity = host, .chunk = device_->host_chunk(), .prepare = options_.prepare});

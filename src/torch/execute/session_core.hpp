@@ -312,6 +312,13 @@ class SessionCore final : public Interceptor,
   void update_drift() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
+  // Host memory.
+  /// Whether the step that ended shows what the steps after it need.
+  [[nodiscard]] bool is_steady_step(bool recorded, bool verified) const;
+  /// After each step: gives host memory back that the plan does not need, once its steps have
+  /// shown how much that is, and tries again to pin what could not be pinned.
+  void settle_host_memory(bool recorded, bool verified);
+
   // Windows of plans by rules.
   void plan_by_rules(PassSchedule recorded);
   void begin_fitted_step(const PassSchedule& schedule);
@@ -430,6 +437,18 @@ class SessionCore final : public Interceptor,
     bool warned = false;
   };
   Sharding sharding_;
+
+  struct HostUse {
+    /// kSettling -> kSettled: enough steady steps. kSettled -> kSettling: another plan.
+    enum class State { kSettling, kSettled };
+    State state = State::kSettling;
+    int steps = 0;  // Steady ones with this plan.
+    int wanted_steps = 4;  // That many show how much the plan needs.
+    bool verified = false;      // One of them verified.
+    Bytes reach;                // Of those steps.
+    std::optional<Bytes> kept;  // By the last trim, if steps since then needed no more.
+  };
+  HostUse host_use_;
 
   std::shared_ptr<const Profile> profile_;
   std::shared_ptr<const Plan> plan_;
