@@ -6,6 +6,7 @@
 
 #include "host_queue.hpp"
 #include "spillway/core/error.hpp"
+#include "spillway/core/process.hpp"
 
 namespace spillway {
 namespace {
@@ -19,8 +20,10 @@ class HostEvent final : public Event {
   [[nodiscard]] bool query() const override { return recorded_ == nullptr || recorded_->done(); }
 
   void synchronize() const override {
-    if (recorded_ == nullptr) return;
-    if (const HostFailureRef failure = recorded_->wait()) failure->raise();
+    // Held: a child of fork() must not destroy what a thread of its parent waits on.
+    const std::shared_ptr<const HostPoint> point = recorded_;
+    if (point == nullptr) return;
+    if (const HostFailureRef failure = point->wait()) failure->raise();
   }
 
   [[nodiscard]] Nanoseconds elapsed_since(const Event& start) const override {
@@ -84,11 +87,11 @@ HostDevice::HostDevice(std::shared_ptr<const Clock> clock) : clock_(std::move(cl
 HostDevice::~HostDevice() = default;
 
 std::unique_ptr<Stream> HostDevice::make_stream(std::string name) {
-  auto queue = std::make_shared<HostQueue>(std::move(name), clock_);
+  const std::shared_ptr<HostQueue> queue(new HostQueue(std::move(name), clock_), DeleteInProcess());
   const std::lock_guard lock(mutex_);
   std::erase_if(queues_, [](const auto& each) { return each.expired(); });
   queues_.push_back(queue);
-  return std::make_unique<HostStream>(next_stream_++, std::move(queue));
+  return std::make_unique<HostStream>(next_stream_++, queue);
 }
 
 std::unique_ptr<Event> HostDevice::make_event(Timing timing) {

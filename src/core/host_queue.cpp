@@ -46,6 +46,7 @@ HostQueue::~HostQueue() {
 }
 
 void HostQueue::push(Operation operation) {
+  if (!process_.is_current()) return;
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(operation));
@@ -60,6 +61,14 @@ void HostQueue::run(std::string operation, std::function<void()> function) {
 
 std::shared_ptr<HostPoint> HostQueue::record() {
   auto point = std::make_shared<HostPoint>();
+  if (!process_.is_current()) {
+    point->finish(std::make_shared<HostFailure>(HostFailure{
+                      "synchronize", "stream \"" + name_ +
+                                         "\" has no thread in a process made by fork(); make a "
+                                         "device of its own there"}),
+                  clock_->now());
+    return point;
+  }
   push(Record{point});
   return point;
 }
@@ -67,6 +76,7 @@ std::shared_ptr<HostPoint> HostQueue::record() {
 void HostQueue::wait(std::shared_ptr<const HostPoint> point) { push(Wait{std::move(point)}); }
 
 bool HostQueue::idle() const {
+  if (!process_.is_current()) return true;
   const std::lock_guard lock(mutex_);
   return unfinished_ == 0;
 }
@@ -74,7 +84,7 @@ bool HostQueue::idle() const {
 void HostQueue::synchronize() {
   const HostFailureRef failure = record()->wait();
   if (failure == nullptr) return;
-  {
+  if (process_.is_current()) {
     const std::lock_guard lock(mutex_);
     if (failure_ == failure) failure_ = nullptr;
   }

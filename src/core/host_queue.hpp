@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "spillway/core/clock.hpp"
+#include "spillway/core/process.hpp"
 
 namespace spillway {
 
@@ -44,6 +45,8 @@ class HostPoint {
   Nanoseconds time_{};
 };
 
+/// In a child made by fork() nothing runs: what is queued there is discarded, its points fail at
+/// once, and the queue must be leaked (DeleteInProcess).
 class HostQueue {
  public:
   HostQueue(std::string name, std::shared_ptr<const Clock> clock);
@@ -82,6 +85,7 @@ class HostQueue {
   void fail(HostFailureRef failure);
   [[nodiscard]] HostFailureRef failure() const;
 
+  ProcessId process_ = ProcessId::current();
   std::string name_;
   std::shared_ptr<const Clock> clock_;
   mutable std::mutex mutex_;

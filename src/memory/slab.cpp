@@ -40,12 +40,13 @@ Slab::Slab(Device& device, SlabOptions options)
 }
 
 Slab::~Slab() {
+  if (!thread_.in_its_process()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  work_.notify_one();
-  thread_.join();
+  work_->notify_one();
+  thread_->join();
 }
 
 std::optional<Lease> Slab::allocate(Bytes size) {
@@ -56,7 +57,7 @@ std::optional<Lease> Slab::allocate(Bytes size) {
 std::optional<Block> Slab::take(Bytes size) {
   std::unique_lock lock(mutex_);
   Block block;
-  const std::optional<Extent> extent = allocator_.allocate(size, &block.pending);
+  const std::optional<Extent> extent = allocator_->allocate(size, &block.pending);
   if (!extent) return std::nullopt;
   block.data = range_.data() + extent->offset;
   block.size = size;
@@ -66,19 +67,20 @@ std::optional<Block> Slab::take(Bytes size) {
   want(end_for(Bytes(extent->end())));
   if (Bytes(extent->end()) > pinned_ && !wait_until_pinned(lock, Bytes(extent->end()))) {
     // Part of it may lie in pinned chunks that somebody still uses.
-    allocator_.free(*extent, std::move(block.pending));
+    allocator_->free(*extent, std::move(block.pending));
     return std::nullopt;
   }
-  peak_ = std::max(peak_, allocator_.used());
+  peak_ = std::max(peak_, allocator_->used());
   return block;
 }
 
 void Slab::put(Block block) noexcept {
+  if (!thread_.in_its_process()) return;
   const std::lock_guard lock(mutex_);
   const Extent extent{static_cast<std::uint64_t>(block.data - range_.data()),
                       round_up(std::max(block.size, Bytes(1)), kBlockAlignment).count(),
                       block.node};
-  allocator_.free(extent, std::move(block.pending));
+  allocator_->free(extent, std::move(block.pending));
 }
 
 void Slab::prepare(Bytes size) {
@@ -93,41 +95,41 @@ void Slab::want(Bytes end) {
   end = std::min(round_up(end, options_.chunk), range_.size());
   if (end <= wanted_) return;
   wanted_ = end;
-  work_.notify_one();
+  work_->notify_one();
 }
 
 void Slab::trim(Bytes keep) {
   std::unique_lock lock(mutex_);
-  const Bytes least = std::max(std::min(keep, range_.size()), allocator_.frontier());
+  const Bytes least = std::max(std::min(keep, range_.size()), allocator_->frontier());
   const Bytes end = least == Bytes(0) ? least : round_up(end_for(least), options_.chunk);
   if (end >= wanted_) return;
   wanted_ = end;
   if (state_ != State::kPinning && wanted_ <= pinned_) recover();
-  work_.notify_one();
-  pinned_changed_.wait(lock, [this] { return !working_ && !has_excess(); });
+  work_->notify_one();
+  pinned_changed_->wait(lock, [this] { return !working_ && !has_excess(); });
 }
 
 Bytes Slab::take_reach() {
   const std::lock_guard lock(mutex_);
-  return allocator_.take_reach();
+  return allocator_->take_reach();
 }
 
 void Slab::retry() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kFailed || --calls_to_retry_ > 0) return;
   state_ = State::kRetrying;
-  work_.notify_one();
+  work_->notify_one();
 }
 
 void Slab::recover() {
   state_ = State::kPinning;
   failure_ = nullptr;
-  allocator_.set_capacity(options_.capacity);
+  allocator_->set_capacity(options_.capacity);
 }
 
 void Slab::wait_until_prepared() {
   std::unique_lock lock(mutex_);
-  pinned_changed_.wait(lock, [this] {
+  pinned_changed_->wait(lock, [this] {
     const bool done = pinned_ == wanted_ && !has_excess();
     return !working_ && (done || state_ == State::kFailed);
   });
@@ -136,14 +138,14 @@ void Slab::wait_until_prepared() {
 
 bool Slab::wait_until_pinned(std::unique_lock<std::mutex>& lock, Bytes end) {
   ++warm_up_waits_;
-  pinned_changed_.wait(lock, [&] { return pinned_ >= end || state_ == State::kFailed; });
+  pinned_changed_->wait(lock, [&] { return pinned_ >= end || state_ == State::kFailed; });
   return pinned_ >= end;
 }
 
 void Slab::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] {
+    work_->wait(lock, [this] {
       return stop_ || has_excess() || (pinned_ < wanted_ && state_ != State::kFailed);
     });
     if (stop_) break;
@@ -154,14 +156,14 @@ void Slab::work() {
       pin_next(lock);
     }
     working_ = false;
-    pinned_changed_.notify_all();
+    pinned_changed_->notify_all();
   }
   lock.unlock();
-  (void)ahead_.wait();
+  (void)ahead_->wait();
 }
 
 bool Slab::has_excess() const {
-  return pinned_ > wanted_ || ahead_.reach() > std::max(pinned_, wanted_);
+  return pinned_ > wanted_ || ahead_->reach() > std::max(pinned_, wanted_);
 }
 
 void Slab::release_excess(std::unique_lock<std::mutex>& lock) {
@@ -172,7 +174,7 @@ void Slab::release_excess(std::unique_lock<std::mutex>& lock) {
                          : wanted_;
   EventList users;
   if (registered) {
-    users = allocator_.last_users_beyond(from);
+    users = allocator_->last_users_beyond(from);
     pinned_ = from;  // From here on whoever is handed a block there waits.
     releasing_ = to - from;
   }
@@ -184,8 +186,8 @@ void Slab::release_excess(std::unique_lock<std::mutex>& lock) {
     done = false;  // Of a failed device nobody knows what it still reads.
   }
   if (done) {
-    if (registered) registrations_.pop_back();
-    ahead_.cut(range_, from);
+    if (registered) registrations_->pop_back();
+    ahead_->cut(range_, from);
     if (registered) range_.decommit(from, to);
   }
   lock.lock();
@@ -209,7 +211,7 @@ void Slab::pin_next(std::unique_lock<std::mutex>& lock) {
     pin_chunk(from, to, next);
   } catch (...) {
     failure = std::current_exception();
-    ahead_.cut(range_, from);
+    ahead_->cut(range_, from);
   }
   lock.lock();
   pinning_time_ += clock.now() - begin;
@@ -221,22 +223,22 @@ void Slab::pin_next(std::unique_lock<std::mutex>& lock) {
   }
   state_ = State::kFailed;
   failure_ = failure;
-  allocator_.set_capacity(pinned_);
+  allocator_->set_capacity(pinned_);
   calls_to_retry_ = calls_between_retries_;
   calls_between_retries_ = std::min(2 * calls_between_retries_, kMostCallsBetweenRetries);
 }
 
 void Slab::pin_chunk(Bytes from, Bytes to, Bytes next) {
-  if (const std::exception_ptr error = ahead_.wait()) std::rethrow_exception(error);
+  if (const std::exception_ptr error = ahead_->wait()) std::rethrow_exception(error);
   const std::optional<int> node = device_->numa_node();
-  if (ahead_.end() < to) (void)range_.commit(from, to, node);
+  if (ahead_->end() < to) (void)range_.commit(from, to, node);
   // Touching keeps the processor busy, registering the driver: so they run side by side.
-  if (next > to) ahead_.start(range_, to, next, node);
+  if (next > to) ahead_->start(range_, to, next, node);
   try {
-    registrations_.push_back(
+    registrations_->push_back(
         device_->register_host({range_.data() + from.count(), (to - from).count()}));
   } catch (const Error& cause) {
-    (void)ahead_.wait();
+    (void)ahead_->wait();
     range_.decommit(from, to);
     const std::optional<Bytes> limit = lock_limit();
     throw OutOfMemory("slab", "cannot pin " + to_string(to - from) +
@@ -265,12 +267,12 @@ std::string Slab::problem() const {
 SlabUsage Slab::usage() const {
   const std::lock_guard lock(mutex_);
   SlabUsage usage;
-  usage.capacity = allocator_.capacity();
-  usage.used = allocator_.used();
+  usage.capacity = allocator_->capacity();
+  usage.used = allocator_->used();
   usage.peak = peak_;
-  usage.footprint = allocator_.footprint();
+  usage.footprint = allocator_->footprint();
   usage.pinned = pinned_ + releasing_;
-  usage.holes = allocator_.holes();
+  usage.holes = allocator_->holes();
   usage.warm_up_waits = warm_up_waits_;
   usage.pinning_time = pinning_time_;
   return usage;

@@ -16,6 +16,7 @@
 #include "support/counting_device.hpp"
 #include "support/error_text.hpp"
 #include "support/faulty_device.hpp"
+#include "support/forked.hpp"
 #include "support/gate.hpp"
 
 namespace spillway {
@@ -424,6 +425,21 @@ TEST_F(SlabTest, AWaitingAllocationThatCannotBePinnedIsNoRoom) {
   EXPECT_FALSE(slab.allocate(1_MiB));
   EXPECT_FALSE(slab.allocate(1_B));
   EXPECT_EQ(slab.usage().used, 0_B);
+}
+
+TEST_F(SlabTest, AndItsLeasesMayBeDestroyedInAChildMadeByFork) {
+  auto slab = std::make_unique<Slab>(
+      device_, SlabOptions{.capacity = 8_MiB, .chunk = 2_MiB, .prepare = 4_MiB});
+  slab->wait_until_prepared();
+  auto lease = slab->allocate(1_MiB);
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(testing::in_child([&] {
+              lease.reset();
+              slab.reset();
+              return 0;
+            }),
+            "exited with 0");
+  EXPECT_EQ(slab->usage().used, 1_MiB);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/device.hpp"
+#include "spillway/core/process.hpp"
 #include "spillway/memory/address_range.hpp"
 #include "spillway/memory/commit_ahead.hpp"
 #include "spillway/memory/lease.hpp"
@@ -59,7 +60,8 @@ class Slab final : public LeaseHome {
   Slab(Device& device, SlabOptions options);
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
-  /// Precondition: all leases are returned and no queued work uses their memory.
+  /// Precondition: all leases are returned and no queued work uses their memory. In a child made by
+  /// fork() it does nothing.
   ~Slab();
 
   /// A block aligned to 512 bytes; nothing when there is no room.
@@ -126,9 +128,9 @@ class Slab final : public LeaseHome {
   AddressRange range_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;  // For the background thread: more to pin, or stop.
-  std::condition_variable pinned_changed_;
-  OffsetAllocator allocator_;
+  ProcessOwned<std::condition_variable> work_;  // For the background thread: more to pin, or stop.
+  ProcessOwned<std::condition_variable> pinned_changed_;
+  ProcessOwned<OffsetAllocator> allocator_;
   Bytes peak_;
   Bytes wanted_;  // Not below the end of a block in use.
   Bytes pinned_;
@@ -141,9 +143,11 @@ class Slab final : public LeaseHome {
   std::uint64_t calls_between_retries_ = 1;
   bool working_ = false;  // The background thread pins or releases, without the lock.
   bool stop_ = false;
-  std::vector<HostRegistration> registrations_;  // By chunk. Only for the background thread.
-  CommitAhead ahead_;   // For the background thread, and whoever has the lock while it waits.
-  std::thread thread_;  // Last: it uses all of the above.
+  // By chunk. Only for the background thread.
+  ProcessOwned<std::vector<HostRegistration>> registrations_;
+  // For the background thread, and whoever has the lock while it waits.
+  ProcessOwned<CommitAhead> ahead_;
+  ProcessOwned<std::thread> thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace spillway

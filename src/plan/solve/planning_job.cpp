@@ -35,13 +35,15 @@ PlannedStep plan_with_less(const Profile& profile, PlannerOptions options, Bytes
 }  // namespace
 
 PlanningJob::PlanningJob(Question question) {
-  thread_ = std::thread([this, question = std::move(question)] {
+  *thread_ = std::thread([this, question = std::move(question)] {
     answer_ = plan(question);
     done_ = true;
   });
 }
 
-PlanningJob::~PlanningJob() { thread_.join(); }
+PlanningJob::~PlanningJob() {
+  if (thread_.in_its_process()) thread_->join();
+}
 
 PlanningJob::Answer PlanningJob::plan(const Question& question) {
   Answer answer;

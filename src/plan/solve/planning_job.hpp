@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/simulate/later_passes.hpp"
+#include "spillway/core/process.hpp"
 #include "spillway/plan/budget.hpp"
 #include "spillway/plan/planner.hpp"
 
@@ -33,7 +34,7 @@ class PlanningJob {
   explicit PlanningJob(Question question);
   PlanningJob(const PlanningJob&) = delete;
   PlanningJob& operator=(const PlanningJob&) = delete;
-  /// Waits for the planner, which keeps to its time limit.
+  /// Waits for the planner, which keeps to its time limit; in a child made by fork() it does not.
   ~PlanningJob();
 
   [[nodiscard]] bool done() const noexcept { return done_; }
@@ -46,7 +47,7 @@ class PlanningJob {
  private:
   std::atomic<bool> done_ = false;
   Answer answer_;
-  std::thread thread_;
+  ProcessOwned<std::thread> thread_;
 };
 
 }  // namespace spillway
