@@ -80,6 +80,8 @@ class ModuleScopes:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        if threading.get_ident() != self._thread:
+            return  # That thread forgets its scopes with the step.
         while self._entered:  # A step that ends inside a module's forward.
             self._entered.pop()
             _native.leave_scope()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Union
@@ -232,7 +231,6 @@ class Step:
         self._schedule = schedule
         self._native: _native.Step | None = None
         self._scopes: ModuleScopes | None = None
-        self._thread = 0
 
     def __enter__(self) -> Step:
         if self._native is not None:
@@ -242,7 +240,6 @@ class Step:
             session.register_model(session._model)  # Buffers may have been added or replaced.
         scopes = session._native.next_step_wants_scopes()
         self._native = session._native.step(self._schedule)
-        self._thread = threading.get_ident()
         try:
             if scopes:
                 self._scopes = ModuleScopes(session._model)
@@ -275,17 +272,21 @@ class Step:
         self._native.backward()
 
     def end(self) -> None:
-        """Ends the step early; a second call does nothing."""
-        if self._native is None:
+        """Ends the step early; a second call does nothing. From any thread: the one that began it goes on without."""
+        native, self._native = self._native, None
+        scopes, self._scopes = self._scopes, None
+        if native is None:
             return
-        if threading.get_ident() != self._thread:
-            raise InvalidArgument("[step] the step began on another thread; end it there")
         try:
-            if self._scopes is not None:
-                self._scopes.remove()
+            if scopes is not None:
+                scopes.remove()
         finally:
-            native, self._native, self._scopes = self._native, None, None
             native.end()
+
+    def __del__(self) -> None:
+        # Dropped without __exit__, perhaps by the garbage collector on another thread.
+        if getattr(self, "_native", None) is not None:
+            self.end()
 
 
 def _read_rules(rules: PathOrText) -> _native.Rules:

@@ -26,6 +26,7 @@
 #include "spillway/torch/session.hpp"
 #include "torch/graph/weights.hpp"
 #include "torch/hooks/interception.hpp"
+#include "torch/hooks/step_thread.hpp"
 
 namespace py = pybind11;
 
@@ -35,29 +36,33 @@ namespace {
 // A call that may wait for a session releases the interpreter first.
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
-/// A step that Python ends explicitly; nothing happens after that.
+/// A step that Python ends explicitly; nothing happens after that. Called with the interpreter, so
+/// that one thread may end it while another one uses it: it ends when that one is done.
 class PythonStep {
  public:
-  explicit PythonStep(Step step) : step_(std::move(step)) {}
+  explicit PythonStep(Step step) : step_(std::make_shared<Step>(std::move(step))) {}
 
   void pass(int chunk, int micro_batch) {
     if (!step_) throw InvalidArgument("pass", "the step has ended; name passes within it");
-    step_->pass(chunk, micro_batch);
+    without_gil(step_, [&](Step& step) { step.pass(chunk, micro_batch); });
   }
   void backward() {
     if (!step_) throw InvalidArgument("backward", "the step has ended; say it within the step");
-    step_->backward();
+    without_gil(step_, [](Step& step) { step.backward(); });
   }
-  /// Errors: as Step::end(); the step has ended then.
   void end() {
-    if (!step_) return;
-    Step step = std::move(*step_);
-    step_.reset();
-    step.end();
+    without_gil(std::exchange(step_, nullptr), [](Step& step) { step.end(); });
   }
 
  private:
-  std::optional<Step> step_;
+  template <typename Use>
+  static void without_gil(std::shared_ptr<Step> step, const Use& use) {
+    const py::gil_scoped_release released;
+    if (step != nullptr) use(*step);
+    step.reset();
+  }
+
+  std::shared_ptr<Step> step_;
 };
 
 /// (backward, chunk, micro-batch), in order.
@@ -170,9 +175,9 @@ void set_shard_group(Session& session, const std::string& name, std::vector<int>
 
 void bind_session(py::module_& module) {
   py::class_<PythonStep>(module, "Step")
-      .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"), NoGil())
-      .def("backward", &PythonStep::backward, NoGil())
-      .def("end", &PythonStep::end, NoGil());
+      .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"))
+      .def("backward", &PythonStep::backward)
+      .def("end", &PythonStep::end);
 
   py::class_<Session>(module, "Session")
       .def(py::init<SessionOptions>(), py::arg("options"), NoGil())
@@ -263,7 +268,7 @@ void bind_values(py::module_& module) {
 
 /// Notes which of the tensors that a custom function saves are weights that require gradients.
 void note_saves(const py::args& tensors) {
-  if (current_interceptor() == nullptr) return;
+  if (StepThread::current() == nullptr) return;
   std::vector<bool> weights;
   bool any = false;
   for (const py::handle& each : tensors) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from conftest import OFFLOAD, fallbacks, moved, same_bits, session_for, train
@@ -178,3 +180,95 @@ def test_a_trainer_has_the_same_losses(tmp_path, accumulation):
     assert trained(tmp_path, callback, accumulation, use_cpu=False) == expected
     assert callback.session is not None
     check(callback.session)
+
+
+def captured(session: spillway.Session) -> int:
+    return sum(count for reason, count in fallbacks(session).items() if "captured in a CUDA graph" in reason)
+
+
+@pytest.mark.parametrize("step_is_captured", [False, True])
+def test_a_captured_step_gives_the_same_bits(step_is_captured):
+    torch.manual_seed(0)
+    model = small_llama()
+    tokens = batch(0)
+
+    def forward() -> torch.Tensor:
+        loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        return loss.detach()
+
+    def gradients() -> list[torch.Tensor]:
+        torch.cuda.synchronize()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = [forward(), *gradients()]
+    session = session_for(model)
+    for _ in range(3):
+        model.zero_grad()
+        with session.step():
+            assert all(map(torch.equal, expected, [forward(), *gradients()]))
+    model.zero_grad()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        forward()
+    torch.cuda.current_stream().wait_stream(stream)
+    model.zero_grad()
+    graph = torch.cuda.CUDAGraph()
+    if step_is_captured:
+        with torch.cuda.graph(graph), session.step():
+            loss = forward()
+    else:
+        with session.step(), torch.cuda.graph(graph):
+            loss = forward()
+    assert captured(session) > 0
+    for _ in range(2):
+        graph.replay()
+        assert all(map(torch.equal, expected, [loss, *gradients()]))
+    model.zero_grad()
+    with session.step():
+        assert all(map(torch.equal, expected, [forward(), *gradients()]))
+    out, back = moved(session)
+    assert out > 0 and back > 0
+
+
+@pytest.mark.parametrize("rules", [OFFLOAD, '[[rule]]\naction = "recompute"\n'])
+@pytest.mark.parametrize("made", ["before the session", "within a step"])
+def test_graphed_layers_give_the_same_bits(made, rules):
+    def blocks() -> nn.ModuleList:
+        torch.manual_seed(0)
+        return nn.ModuleList(
+            nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda() for _ in range(4)
+        )
+
+    def graphed(layers: nn.ModuleList) -> list[nn.Module]:
+        sample = torch.zeros(512, 256, device="cuda", requires_grad=True)
+        return [torch.cuda.make_graphed_callables(each, (sample,)) if i % 2 else each for i, each in enumerate(layers)]
+
+    def run(layers: list[nn.Module], i: int) -> torch.Tensor:
+        x = torch.randn(512, 256, device="cuda", generator=torch.Generator("cuda").manual_seed(i), requires_grad=True)
+        for layer in layers:
+            x = x + layer(x.sin() * 2)
+        loss = x.square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def trained(session: spillway.Session | None, modules: nn.ModuleList, layers: list[nn.Module] | None) -> list[torch.Tensor]:
+        values = []
+        for i in range(5):
+            modules.zero_grad()
+            with session.step() if session is not None else contextlib.nullcontext():
+                if layers is None:
+                    layers = graphed(modules)
+                    modules.zero_grad()
+                values.append(run(layers, i).clone())
+            values += [parameter.grad.clone() for parameter in modules.parameters()]
+        return values
+
+    modules = blocks()
+    without = trained(None, modules, graphed(modules))
+    modules = blocks()
+    layers = graphed(modules) if made == "before the session" else None
+    session = session_for(modules, rules=rules)
+    assert all(map(torch.equal, without, trained(session, modules, layers)))
+    assert (captured(session) > 0) == (made == "within a step")

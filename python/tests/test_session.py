@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import json
 import os
@@ -13,7 +14,9 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,21 +83,124 @@ def test_a_pass_is_named_within_its_step():
         step.pass_(0, 0)
 
 
-def test_a_step_ends_on_its_own_thread():
-    step = session_for(Transformer()).step()
-    errors = []
+def on_another_thread(work: Callable[[], object]) -> None:
+    failures: list[BaseException] = []
 
-    def end() -> None:
+    def run() -> None:
         try:
-            step.end()
-        except spillway.InvalidArgument as error:
-            errors.append(str(error))
+            work()
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
 
-    with step:
-        thread = threading.Thread(target=end)
-        thread.start()
-        thread.join()
-    assert errors == ["[step] the step began on another thread; end it there"]
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and not failures, failures
+
+
+def steps_end_elsewhere(end: Callable[[list[Any]], object]) -> None:
+    """Begins steps here, has `end` end each of them on another thread, and requires the bits of autograd without a session."""
+    torch.manual_seed(0)
+    model = Transformer(dropout=0.0)
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        baseline_step(model, 0)
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = gradients()
+    session = session_for(model)
+    for _ in range(3):
+        holder = [session.step()]
+        holder[0].__enter__()
+        loss = model(tokens(0))
+        on_another_thread(lambda: end(holder))
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        assert all(map(torch.equal, expected, gradients()))  # In no step any more.
+        model.zero_grad()
+        loss.backward()
+        assert all(torch.equal(a, p.grad) for a, p in zip(expected, model.parameters()))
+        with session.step():
+            assert all(map(torch.equal, expected, gradients()))
+    assert session.report().to_dict()["steps"] == 6
+
+
+def test_a_step_may_end_on_another_thread():
+    steps_end_elsewhere(lambda holder: holder[0].end())
+    steps_end_elsewhere(lambda holder: holder[0].__exit__(None, None, None))
+
+
+def test_a_step_may_be_dropped_on_another_thread():
+    def collect(holder: list[Any]) -> None:
+        cycle: list[Any] = [holder.pop()]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+
+    steps_end_elsewhere(lambda holder: holder.clear())
+    steps_end_elsewhere(collect)
+
+
+def test_a_generator_within_a_step_may_be_closed_on_another_thread():
+    model = Transformer(dropout=0.0)
+    session = session_for(model)
+
+    def batches() -> Iterator[torch.Tensor]:
+        with session.step():
+            for i in range(10):
+                yield model(tokens(i))
+
+    for _ in range(3):
+        generator = batches()
+        loss = next(generator)
+        on_another_thread(generator.close)
+        loss.backward()
+        model(tokens(1)).backward()
+        with session.step():
+            baseline_step(model, 1)
+
+
+def test_a_coroutine_may_be_within_a_step():
+    model = Transformer(dropout=0.0)
+    session = session_for(model)
+
+    async def train(i: int) -> None:
+        with session.step():
+            loss = model(tokens(i))
+            await asyncio.get_running_loop().run_in_executor(None, loss.backward)
+            await asyncio.sleep(0)
+
+    for i in range(3):
+        asyncio.run(train(i))
+    on_another_thread(lambda: asyncio.run(train(3)))
+
+    async def given_up() -> None:
+        with session.step():
+            model(tokens(4))
+            await asyncio.get_running_loop().create_future()  # Never done.
+
+    coroutine = given_up()
+    coroutine.send(None)
+    on_another_thread(coroutine.close)
+    with session.step():
+        baseline_step(model, 5)
+
+
+def test_a_thread_may_end_within_a_step():
+    torch.manual_seed(0)
+    model = Transformer(dropout=0.0)
+    model(tokens(0)).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    session = session_for(model)
+    held = []
+    for _ in range(3):
+        on_another_thread(lambda: held.append(session.step().__enter__()))
+        with session.step():
+            model.zero_grad()
+            baseline_step(model, 0)
+            held.clear()  # Ends its own step only, which is over.
+            assert session.report().to_dict()["steps"] % 2 == 1
+        assert all(torch.equal(a, p.grad) for a, p in zip(expected, model.parameters()))
 
 
 def test_an_exception_inside_a_step_leaves_everything_clean():

@@ -31,4 +31,19 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
+/// While it lives, this thread may call what no CUDA graph can contain although another thread
+/// captures one: none of it reaches the captured stream.
+class BesideCaptures {
+ public:
+  BesideCaptures() noexcept { exchange(); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures() { exchange(); }
+
+ private:
+  void exchange() noexcept { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 }  // namespace spillway::detail

@@ -17,6 +17,7 @@
 
 namespace spillway {
 
+using detail::BesideCaptures;
 using detail::check;
 using detail::CudaStream;
 using detail::DeviceGuard;
@@ -130,20 +131,28 @@ void CudaDevice::synchronize() {
 }
 
 std::byte* CudaDevice::do_allocate(Bytes size) {
+  const BesideCaptures beside;
   const DeviceGuard guard(state_->index);
   void* data = nullptr;
   check(cudaMalloc(&data, size.count()), "allocate", state_->index);
   return static_cast<std::byte*>(data);
 }
 
-void CudaDevice::do_deallocate(std::byte* data) noexcept { (void)cudaFree(data); }
+void CudaDevice::do_deallocate(std::byte* data) noexcept {
+  const BesideCaptures beside;
+  (void)cudaFree(data);
+}
 
 void CudaDevice::do_register(std::span<std::byte> memory) {
+  const BesideCaptures beside;
   const DeviceGuard guard(state_->index);
   check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable), "register",
         state_->index);
 }
 
-void CudaDevice::do_unregister(std::byte* data) noexcept { (void)cudaHostUnregister(data); }
+void CudaDevice::do_unregister(std::byte* data) noexcept {
+  const BesideCaptures beside;
+  (void)cudaHostUnregister(data);
+}
 
 }  // namespace spillway

@@ -14,13 +14,17 @@ CudaEvent::CudaEvent(int device, Timing timing) : device_(device), timing_(timin
 CudaEvent::~CudaEvent() { (void)cudaEventDestroy(handle_); }
 
 bool CudaEvent::query() const {
+  const BesideCaptures beside;
   const cudaError_t code = cudaEventQuery(handle_);
   if (code != cudaErrorNotReady) return true;
   (void)cudaGetLastError();
   return false;
 }
 
-void CudaEvent::synchronize() const { check(cudaEventSynchronize(handle_), "wait", device_); }
+void CudaEvent::synchronize() const {
+  const BesideCaptures beside;
+  check(cudaEventSynchronize(handle_), "wait", device_);
+}
 
 Nanoseconds CudaEvent::elapsed_since(const Event& start) const {
   const auto& from = static_cast<const CudaEvent&>(start);

@@ -72,6 +72,7 @@ CudaStream::~CudaStream() {
 }
 
 bool CudaStream::query() const {
+  const BesideCaptures beside;
   const cudaError_t code = cudaStreamQuery(handle_);
   if (code != cudaErrorNotReady) return true;
   (void)cudaGetLastError();

@@ -24,12 +24,19 @@
 /// other saved-tensor hooks. Parameters and registered buffers are never moved.
 ///
 /// Threads: a session belongs to the thread that made its step; backward may run on autograd's
-/// threads. Different sessions may work on different threads at once.
+/// threads. Different sessions may work on different threads at once. A step may end on another
+/// thread: the one that began it goes on without a session. If that thread has ended, the next step
+/// ends the old one.
+/// Processes: in a child made by fork() a session does nothing: no step is under way, destroying it
+/// waits for nothing, and all else throws InvalidArgument.
+/// CUDA graphs: while the stream is being captured, everything is left to autograd and counted as a
+/// fallback.
 /// Lifetime: a graph may outlive its step and its session; its saved buffers live as long as it
 /// needs them. A session destroyed in the middle of a step ends the step.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -122,7 +129,7 @@ class Step {
   /// recording step more exact, which matters with several passes in flight.
   void backward();
 
-  /// Ends the step early; the destructor does nothing then.
+  /// Ends the step early; the destructor does nothing then. From any thread.
   /// Errors: VerificationError if a tensor that was offloaded in this step had other bits than were
   /// saved: its gradients are wrong. The step has ended then. The destructor throws nothing; the
   /// next Session::step() throws it.
@@ -134,9 +141,11 @@ class Step {
 
  private:
   friend class Session;
-  explicit Step(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+  Step(std::shared_ptr<SessionCore> core, std::uint64_t number)
+      : core_(std::move(core)), number_(number) {}
 
   std::shared_ptr<SessionCore> core_;
+  std::uint64_t number_ = 0;  // A step that was ended elsewhere may be followed by another.
 };
 
 class Session {
@@ -180,7 +189,7 @@ class Session {
   /// Begins a step on this thread.
   /// Errors: InvalidArgument if this session, or another one on this thread, is within a step;
   /// PlanInfeasible and other errors of the planner, once each: no step has begun then, and from
-  /// the next call on everything is offloaded.
+  /// the next call on everything is offloaded. None of these while the stream is being captured.
   [[nodiscard]] Step step();
   /// Begins a step whose passes will run in the given order, as in a pipeline
   /// (spillway/pipeline/schedule.hpp: passes_of()). Call Step::pass() at the beginning of each

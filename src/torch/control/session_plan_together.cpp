@@ -113,7 +113,7 @@ std::string SessionCore::send_text(std::string text) {
   const auto size = static_cast<std::size_t>(ask({text.size()})->read()[0]);
   std::vector<std::uint64_t> mine((size + 7) / 8);
   std::memcpy(mine.data(), text.data(), text.size());
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const std::vector<std::uint64_t> all = sharding_.group->exchange(mine)->read();
   text.resize(size);
   std::memcpy(text.data(), all.data(), size);

@@ -12,10 +12,11 @@ constexpr std::size_t kMaxCachedPlans = 4;
 
 }  // namespace
 
-void SessionCore::announce_backward() {
+void SessionCore::announce_backward(StepNumber number) {
+  if (!in_its_process()) return;
   const ClockPause clock_pause(*this);  // Reads how much is allocated.
   const std::lock_guard lock(mutex_);
-  backward_announced_ = true;
+  if (is_step(number)) backward_announced_ = true;
 }
 
 void SessionCore::follow(const Pass& pass, bool backward) {

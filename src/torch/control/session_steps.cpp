@@ -11,7 +11,6 @@
 #include "torch/execute/session_core.hpp"
 #include "torch/execute/shard_digest.hpp"
 #include "torch/hooks/error_text.hpp"
-#include "torch/hooks/scope_recording.hpp"
 
 namespace spillway {
 namespace {
@@ -42,16 +41,25 @@ std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan) {
 
 }  // namespace
 
-void SessionCore::begin_step(const PassSchedule& schedule) {
-  if (current_interceptor() != nullptr) {
-    throw InvalidArgument("step", current_interceptor() == this
+SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
+  throw_step_error();
+  const bool captures = device_->is_capturing();
+  const StepThread* const here = StepThread::current();
+  const std::lock_guard lock(mutex_);
+  if (captures) {
+    note_capture();
+    return 0;
+  }
+  if (here != nullptr) {
+    throw InvalidArgument("step", here == step_thread_.get()
                                       ? "this session's step has not ended; end it first"
                                       : "another session is within a step on this thread; end that "
                                         "one first, or use another thread");
   }
-  throw_step_error();
-  const std::lock_guard lock(mutex_);
-  if (in_step_) {
+  // Its thread has ended within it, or it ended while a stream was being captured.
+  if (in_step() && step_thread_->is_over()) end_step_locked();
+  drop_deferred();
+  if (in_step()) {
     throw InvalidArgument("step",
                           "this session is within a step on another thread; use one session a "
                           "thread");
@@ -71,8 +79,6 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
   verify_next_ = false;
   verifying_ = (verifies_now && recomputes) || sharding_.verifying;
   follower_.begin(schedule);
-  in_step_ = true;
-  thread_ = std::this_thread::get_id();
   recording_ = std::exchange(record_next_, false);
   checks_copies_ = recording_ || verifies_now;
   passes_.clear();
@@ -97,34 +103,49 @@ void SessionCore::begin_step(const PassSchedule& schedule) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
-    if (recording_ || traces) start_recording_scopes();
-    recorder_.start();
   }
   if (recording_ || budgeting_.timing || traces) {
     clock_.start(recording_ ? &watch_ : nullptr, traces);
   }
-  (void)set_interceptor(this);
+  CallListener* const listener = book_ != nullptr ? this : nullptr;
+  step_thread_ = StepThread::begin(
+      {weak_from_this(), this, listener, listener != nullptr && (recording_ || traces)});
+  return step_thread_->number();
 }
 
-void SessionCore::end_step() noexcept {
+void SessionCore::end_step(StepNumber number) noexcept {
+  if (!in_its_process()) return;
+  const bool captures = device_->is_capturing();
   const std::lock_guard lock(mutex_);
-  if (!in_step_) return;
-  in_step_ = false;
-  if (thread_ == std::this_thread::get_id()) {
-    (void)set_interceptor(nullptr);
-    recorder_.stop();
+  if (!is_step(number)) return;
+  // What ends a step uses streams, so it must wait; the thread leaves the step now.
+  if (captures) return step_thread_->end();
+  end_step_locked();
+}
+
+void SessionCore::end_any_step() noexcept {
+  if (!in_its_process()) return;
+  StepNumber number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_step()) number = step_thread_->number();
   }
-  const bool scopes = recording_ || tracing_ != nullptr;
+  end_step(number);
+}
+
+void SessionCore::end_step_locked() noexcept {
+  const RecordingPause pause;  // This thread may be in a step of another session.
+  std::exchange(step_thread_, nullptr)->end();
   const bool recorded = recording_;
   const bool verified = verifying_;
   try {
+    drop_deferred();
     close_step();
   } catch (...) {
     // The gradients are there. Whatever a plan would need is recorded again.
     note_failure("the end of a step");
     record_next_ = true;
   }
-  if (scopes) stop_recording_scopes();
   recording_ = false;
   verifying_ = false;
   checks_copies_ = false;
@@ -351,7 +372,7 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
 
 void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
-  if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
+  if (in_step()) throw InvalidArgument("plan", "a step is under way; end it first");
   if (profile_ == nullptr) {
     record_next_ = false;  // Whether it fits is seen when it is executed.
   } else if (!made_for(plan, *profile_)) {

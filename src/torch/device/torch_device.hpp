@@ -35,6 +35,10 @@ class TorchDevice {
   [[nodiscard]] virtual at::Device torch_device() const = 0;
   [[nodiscard]] virtual Device& device() = 0;
 
+  /// Whether what this thread queues now becomes part of a CUDA graph and does not run. Then
+  /// nothing else here may be called. Not under the session's lock.
+  [[nodiscard]] virtual bool is_capturing() const { return false; }
+
   /// The stream on which this thread's operators run now. Lives as long as this.
   [[nodiscard]] virtual Stream& current_stream() = 0;
 

@@ -66,6 +66,16 @@ class CudaTorchDevice final : public TorchDevice {
     return *streams_.back().ours;
   }
 
+  [[nodiscard]] bool is_capturing() const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const auto stream = c10::cuda::getCurrentCUDAStream(index_).stream();
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
+      return status != cudaStreamCaptureStatusNone;
+    }
+    (void)cudaGetLastError();  // The legacy stream, while another one that blocks it captures.
+    return true;
+  }
+
   void catch_up(Stream& /*stream*/) override {}
 
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {

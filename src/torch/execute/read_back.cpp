@@ -14,7 +14,7 @@ at::Tensor read_back(const at::Tensor& tensor) {
     throw InvalidArgument("read_back", "a tensor of integers or booleans wanted, not of " +
                                            std::string(at::toString(tensor.scalar_type())));
   }
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   at::Tensor host;
   untimed_wait([&] { host = tensor.is_cuda() ? written_by_kernel(tensor) : tensor.to(at::kCPU); });

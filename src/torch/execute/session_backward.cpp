@@ -2,12 +2,21 @@
 #include <ranges>
 #include <utility>
 
+#include "spillway/core/error.hpp"
 #include "torch/execute/session_core.hpp"
 
 namespace spillway {
 
 at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) {
   window.require_unmodified();
+  if (!in_its_process()) {
+    throw InvalidArgument(
+        "unpack",
+        "this tensor was saved before fork(), by a session of the parent process, "
+        "and the child has none of its threads; run the forward pass in the "
+        "process that runs its backward pass");
+  }
+  if (device_->is_capturing()) return unpack_captured(buffer, window);
   const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
   Pass& pass = *buffer.pass;
@@ -32,6 +41,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
 }
 
 void SessionCore::unpack_caller_owned(Pass& pass, int id) {
+  if (!in_its_process() || device_->is_capturing()) return;
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!pass.backward_begun) begin_backward(pass);
@@ -53,7 +63,7 @@ void SessionCore::begin_backward(Pass& pass) {
   close_forward();
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
-  if (in_step_ && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
+  if (in_step() && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
     order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
     follow(pass, true);
@@ -227,9 +237,16 @@ void SessionCore::start_reload(SavedBuffer& buffer) {
 }
 
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
+  if (!in_its_process()) return leak(std::move(buffer));
+  const bool captures = device_->is_capturing();
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
+  if (captures) {
+    deferred_drops_.emplace_back(std::move(buffer), id);
+    return;
+  }
   try {
+    drop_deferred();
     if (id >= 0) note_gone(*buffer->pass, id);
     drop_locked(std::move(buffer));
   } catch (...) {

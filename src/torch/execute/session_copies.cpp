@@ -11,7 +11,7 @@
 namespace spillway {
 
 CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage) {
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   clock_.uses_stream();
   const CopyChecks::Number into = copy_checks_.take(device_->torch_device());
@@ -82,6 +82,7 @@ void SessionCore::report_copies(const std::vector<CopyChecks::Failure>& failures
 }
 
 void SessionCore::throw_step_error() {
+  if (!in_its_process()) return;
   std::exception_ptr error;
   {
     const std::lock_guard lock(mutex_);

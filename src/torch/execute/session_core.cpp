@@ -31,7 +31,12 @@ class KeptTensor final : public SavedTensor {
     caller_owned_ = caller_owned;
   }
   ~KeptTensor() override {
-    if (id_ >= 0) core_->drop_kept(pass_, id_, std::move(tensor_));
+    if (core_ == nullptr) return;
+    if (!core_->in_its_process()) {
+      leak(std::move(pass_));
+    } else if (id_ >= 0) {
+      core_->drop_kept(pass_, id_, std::move(tensor_));
+    }
   }
 
   [[nodiscard]] at::Tensor unpack() override {
@@ -76,7 +81,6 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
     : options_(std::move(options)),
       device_(std::move(device)),
       stream_events_(device_->device(), Timing::kOff),
-      recorder_(*this),
       out_window_(limits_of(options_).offload_window.value_or(
           options_.offload_window.value_or(kDefaultWindow))),
       reload_window_(limits_of(options_).prefetch_window.value_or(
@@ -104,8 +108,14 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
 SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
+  const bool captures = device_->is_capturing();
   const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
+  if (captures || !runs_here()) {
+    if (captures) note_capture();
+    lock.unlock();
+    return std::make_unique<KeptTensor>(tensor);
+  }
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
   Pass& pass = current_pass();
@@ -202,9 +212,11 @@ Pass& SessionCore::current_pass() {
   return *passes_.back();
 }
 
-void SessionCore::begin_explicit_pass(PassKey key) {
+void SessionCore::begin_explicit_pass(StepNumber number, PassKey key) {
+  if (!in_its_process() || device_->is_capturing()) return;
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
+  if (!is_step(number)) return;
   explicit_passes_ = true;
   begin_pass(key);
 }

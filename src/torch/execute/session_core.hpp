@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <memory>
 #include <set>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "plan/profile/timeline.hpp"
 #include "plan/solve/planning_job.hpp"
 #include "spillway/core/event_pool.hpp"
+#include "spillway/core/process.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
 #include "spillway/memory/limited_tier.hpp"
@@ -27,6 +27,7 @@
 #include "torch/graph/tensor_window.hpp"
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
+#include "torch/hooks/step_thread.hpp"
 #include "torch/record/copy_checks.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
@@ -54,13 +55,26 @@ class SessionCore final : public Interceptor,
 
   void register_fixed(const at::Tensor& tensor, FixedReason reason);
 
-  /// An empty schedule: the order of passes is unknown.
-  void begin_step(const PassSchedule& schedule);
-  void end_step() noexcept;
-  /// Throws what went wrong in the last step and could not be thrown before its end; once.
+  /// Whether this is the process that made the session. In a child made by fork() only what says so
+  /// may be called: locks may be held there for ever, and there are no threads.
+  [[nodiscard]] bool in_its_process() const noexcept { return process_.is_current(); }
+
+  /// Names a step, so that who ends it cannot end a later one. 0: no step.
+  using StepNumber = std::uint64_t;
+
+  /// An empty schedule: the order of passes is unknown. 0 while the stream is being captured: what
+  /// runs then is autograd's alone.
+  StepNumber begin_step(const PassSchedule& schedule);
+  /// From any thread; nothing if it has ended already. In a child of fork(): nothing.
+  void end_step(StepNumber number) noexcept;
+  /// The step that is under way, if any. As end_step().
+  void end_any_step() noexcept;
+  /// Throws what went wrong in the last step and could not be thrown before its end; once. In a
+  /// child of fork(): nothing.
   void throw_step_error();
-  void begin_explicit_pass(PassKey key);
-  void announce_backward();
+  /// Nothing if the step has ended. In a child of fork(): nothing.
+  void begin_explicit_pass(StepNumber number, PassKey key);
+  void announce_backward(StepNumber number);
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
   [[nodiscard]] bool next_step_wants_scopes() const;
@@ -108,6 +122,7 @@ class SessionCore final : public Interceptor,
 
    private:
     SessionCore* core_ = nullptr;  // Null while nothing is timed.
+    std::uint64_t clock_start_ = 0;
   };
 
   struct ReloadItem {
@@ -124,6 +139,18 @@ class SessionCore final : public Interceptor,
     bool verified = false;
     std::vector<std::string> demoted;
   };
+
+  // A step, its thread, and streams that are being captured.
+  [[nodiscard]] bool in_step() const noexcept { return step_thread_ != nullptr; }
+  /// Whether this thread is in a step of this session.
+  [[nodiscard]] bool runs_here() const noexcept { return in_step() && step_thread_->is_here(); }
+  [[nodiscard]] bool is_step(StepNumber number) const noexcept {
+    return in_step() && step_thread_->number() == number;
+  }
+  void end_step_locked() noexcept;
+  void note_capture();
+  [[nodiscard]] at::Tensor unpack_captured(SavedBuffer& buffer, const TensorWindow& window);
+  void drop_deferred();
 
   // Forward.
   void begin_pass(PassKey key);
@@ -374,8 +401,8 @@ class SessionCore final : public Interceptor,
   };
   std::unordered_map<const c10::StorageImpl*, Fixed> fixed_;
 
-  bool in_step_ = false;
-  std::thread::id thread_;  // The thread of the step.
+  ProcessId process_ = ProcessId::current();
+  std::shared_ptr<StepThread> step_thread_;  // Of the step that is under way; null: none.
   bool recording_ = false;
   bool record_next_ = true;
   bool verifying_ = false;
@@ -385,7 +412,6 @@ class SessionCore final : public Interceptor,
   // By chunk and buffer: why it is kept from the next step on.
   std::map<Verification::Key, std::string> owned_elsewhere_;
   std::exception_ptr step_error_;  // Thrown by Step::end(), or by the next begin_step().
-  CallRecorder recorder_;
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.
   std::vector<CallId> running_calls_;
@@ -481,6 +507,8 @@ class SessionCore final : public Interceptor,
   StepCounts last_step_;
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_no_room_ = false;
+  bool warned_capture_ = false;
+  std::vector<std::pair<BufferRef, int>> deferred_drops_;  // While a stream was being captured.
   mutable WaitTimes waits_;
   StepClock clock_;
   StorageWatch watch_;  // In a recording step.

@@ -96,7 +96,7 @@ void SessionCore::begin_gather(Pass& pass) {
       device_->catch_up(side);
     }
     shard.begun = mark_if_traced();
-    const CallRecorder::Pause pause;
+    const RecordingPause pause;
     const at::NoGradGuard no_gradients;
     shard.gather = shard.group->gather(bytes_of(shard.whole), bytes_of(shard.part));
   });
@@ -110,7 +110,7 @@ void SessionCore::end_gather(ShardedBuffer& shard) {
   Stream& stream = device_->current_stream();
   clock_.uses_stream();
   waits_.time(WaitCause::kGather, stream, [&] {
-    const CallRecorder::Pause pause;
+    const RecordingPause pause;
     shard.gather->wait();
   });
   trace_gather(shard);

@@ -3,9 +3,10 @@
 namespace spillway {
 
 SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
-  if (!core.clock_.running()) return;
+  if (!core.clock_.running() || core.device_->is_capturing()) return;
   core_ = &core;
   const std::lock_guard lock(core.mutex_);
+  clock_start_ = core.clock_.starts();
   core.clock_.pause();
   core.watch_.find_last_forward_use(core.mutex_);
 }
@@ -13,10 +14,12 @@ SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
 SessionCore::ClockPause::~ClockPause() {
   if (core_ == nullptr) return;
   const std::lock_guard lock(core_->mutex_);
-  core_->clock_.resume();
+  // Another thread may have ended the step and begun the next one meanwhile.
+  if (core_->clock_.starts() == clock_start_) core_->clock_.resume();
 }
 
 void SessionCore::wait_untimed(const std::function<void()>& wait) {
+  if (device_->is_capturing()) return wait();
   const ClockPause clock_pause(*this);
   {
     const std::lock_guard lock(mutex_);

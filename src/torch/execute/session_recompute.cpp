@@ -17,9 +17,10 @@ const std::string& SessionCore::running_operator() const {
 
 int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
+  if (device_->is_capturing()) return -1;
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
-  if (!in_step_) return -1;
+  if (!runs_here()) return -1;
   Pass& pass = current_pass();
   note_stream(pass, device_->current_stream());
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
@@ -62,9 +63,10 @@ void SessionCore::count_call(Pass& pass, Call& call) const {
 }
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
+  if (device_->is_capturing()) return;
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
-  if (!in_step_) return;
+  if (!runs_here()) return;
   note_call(*passes_[static_cast<std::size_t>(book_->call(call).pass)], MomentKind::kCallEnds,
             book_->call(call).number);
   while (!running_calls_.empty() && running_calls_.back() >= call) running_calls_.pop_back();

@@ -79,7 +79,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   reload_ahead(*buffer.pass);
   const c10::Storage recomputed = value.recomputed;
   lock.unlock();
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   verification_.compare(key, original, window.on(recomputed), std::move(made_from));
   return original;
 }

@@ -35,7 +35,7 @@ std::uint64_t progress_of(const Pass& pass) {
 
 void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
   const std::lock_guard lock(mutex_);
-  if (in_step_) throw InvalidArgument("shard_group", "a step is under way; end it first");
+  if (in_step()) throw InvalidArgument("shard_group", "a step is under way; end it first");
   sharding_.group = std::move(group);
   sharding_.verified = false;
   sharding_.speed = 0;
@@ -89,7 +89,7 @@ void SessionCore::note_no_shard_group() {
 }
 
 std::unique_ptr<ShardGroup::Words> SessionCore::ask(std::initializer_list<std::uint64_t> words) {
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   return sharding_.group->exchange({words.begin(), words.size()});
 }
@@ -101,7 +101,7 @@ void SessionCore::open_for_shards(const std::shared_ptr<Pass>& pass) {
 }
 
 void SessionCore::note_shard_digest(const SavedBuffer& buffer) {
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   const auto options = at::TensorOptions(at::kLong).device(device_->torch_device());
   const at::Tensor number = at::empty({}, options);
@@ -119,7 +119,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   }
   if (pass.layout == nullptr || pass.diverged) return false;
   if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   if (sharding_.verifying) {
     note_shard_digest(*buffer);
     return false;
@@ -166,7 +166,7 @@ void SessionCore::answer_shards(Pass& pass, std::size_t unanswered) {
 }
 
 void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard) {
-  const CallRecorder::Pause pause;  // Reading words may run operators.
+  const RecordingPause pause;  // Reading words may run operators.
   const bool agreed = all_same(shard->answer->read(), sharding_.group->size());
   shard->answer.reset();
   BufferRef buffer = shard->buffer.lock();
@@ -229,7 +229,7 @@ void SessionCore::stop_sharding(Pass& pass) {
 void SessionCore::close_forward() {
   const std::shared_ptr<Pass> pass = std::exchange(sharding_.open_pass, nullptr);
   if (pass == nullptr) return;
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const std::uint64_t progress =
       pass->diverged ? 0 : word_of({progress_of(*pass), pass->next_site, pass->shards_asked});
   stop_sharding(*pass);

@@ -28,7 +28,7 @@ std::set<Verification::Key> unequal(
 }  // namespace
 
 std::optional<std::set<Verification::Key>> SessionCore::compare_digests() {
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   const auto& digests = sharding_.digests;
   std::uint64_t which = 0;
   for (const auto& [key, digest] : digests) {

@@ -5,11 +5,10 @@
 namespace spillway {
 
 void untimed_wait(const std::function<void()>& wait) {
-  if (auto* const session = dynamic_cast<SessionCore*>(current_interceptor())) {
-    session->wait_untimed(wait);
-  } else {
-    wait();
-  }
+  const StepThread* const step = StepThread::current();
+  const StepThread::Locked session = step != nullptr ? step->lock() : StepThread::Locked();
+  if (session.owner == nullptr) return wait();
+  static_cast<SessionCore*>(session.interceptor)->wait_untimed(wait);
 }
 
 }  // namespace spillway

@@ -6,15 +6,18 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "torch/hooks/error_text.hpp"
+#include "torch/hooks/step_thread.hpp"
 
 namespace spillway {
 namespace {
 
-thread_local CallListener* t_listener = nullptr;
 thread_local bool t_paused = false;
 
 struct CallContext final : at::ObserverContext {
-  int call = -1;
+  CallContext(std::uint64_t step_number, int id) : step(step_number), call(id) {}
+
+  std::uint64_t step;
+  int call;
 };
 
 /// Below autograd an operator falls apart into kernels.
@@ -24,53 +27,52 @@ bool autograd_sees_it() {
 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-}  // namespace
-
-CallRecorder::Pause::Pause() : before_(std::exchange(t_paused, true)) {}
-CallRecorder::Pause::~Pause() { t_paused = before_; }
-
-void CallRecorder::start() {
-  if (running_) return;
-  running_ = true;
-  t_listener = listener_;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_begin, &on_end)
-                                           .needsInputs(true)
-                                           .needsOutputs(true)
-                                           .scopes({at::RecordScope::FUNCTION}));
-}
-
-void CallRecorder::stop() noexcept {
-  if (!running_) return;
-  running_ = false;
-  at::removeCallback(handle_);
-  if (t_listener == listener_) t_listener = nullptr;
-}
-
-std::unique_ptr<at::ObserverContext> CallRecorder::on_begin(const at::RecordFunction& function) {
-  if (t_listener == nullptr || t_paused || !autograd_sees_it() || in_backward()) return nullptr;
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  if (t_paused || !autograd_sees_it() || in_backward()) return nullptr;
+  const StepThread* const step = StepThread::current();
+  if (step == nullptr) return nullptr;
+  const std::uint64_t number = step->number();
+  const StepThread::Locked session = step->lock();
+  if (session.owner == nullptr || session.listener == nullptr) return nullptr;
   const OperatorTraits* const traits = traits_of(function);
   if (traits == nullptr) return nullptr;
-  const Pause pause;
+  const RecordingPause pause;
   int call = -1;
   try {
-    call = t_listener->call_begins(*traits, function.inputs());
+    call = session.listener->call_begins(*traits, function.inputs());
   } catch (...) {
-    t_listener->call_failed(traits->name + ": " + text_of(std::current_exception()));
+    session.listener->call_failed(traits->name + ": " + text_of(std::current_exception()));
   }
-  if (call < 0) return nullptr;
-  auto context = std::make_unique<CallContext>();
-  context->call = call;
-  return context;
+  return call < 0 ? nullptr : std::make_unique<CallContext>(number, call);
 }
 
-void CallRecorder::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (t_listener == nullptr || context == nullptr) return;
-  const Pause pause;
+void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  const StepThread* const step = context == nullptr ? nullptr : StepThread::current();
+  // The call may have ended the step that it began in, and begun another one.
+  const auto* const begun = static_cast<const CallContext*>(context);
+  if (step == nullptr || step->number() != begun->step) return;
+  const StepThread::Locked session = step->lock();
+  if (session.owner == nullptr || session.listener == nullptr) return;
+  const RecordingPause pause;
   try {
-    t_listener->call_ended(static_cast<CallContext*>(context)->call, function.outputs());
+    session.listener->call_ended(begun->call, function.outputs());
   } catch (...) {
-    t_listener->call_failed(function.name() + (": " + text_of(std::current_exception())));
+    session.listener->call_failed(function.name() + (": " + text_of(std::current_exception())));
   }
 }
+
+}  // namespace
+
+RecordingPause::RecordingPause() : before_(std::exchange(t_paused, true)) {}
+RecordingPause::~RecordingPause() { t_paused = before_; }
+
+at::CallbackHandle start_recording_calls() {
+  return at::addThreadLocalCallback(at::RecordFunctionCallback(&on_begin, &on_end)
+                                        .needsInputs(true)
+                                        .needsOutputs(true)
+                                        .scopes({at::RecordScope::FUNCTION}));
+}
+
+void stop_recording_calls(at::CallbackHandle handle) noexcept { at::removeCallback(handle); }
 
 }  // namespace spillway

@@ -1,7 +1,7 @@
 /// Follows the operators of a thread's forward passes, as autograd sees them; internal.
 ///
-/// Threads: start() and stop() on the thread that is followed. The listener is called on that
-/// thread only, and never for operators that run within backward or that it runs itself.
+/// Threads: the listener is called on the thread of its step only (StepThread), and never for
+/// operators that run within backward or that it runs itself.
 #pragma once
 
 #include <string>
@@ -26,35 +26,21 @@ class CallListener {
   ~CallListener() = default;
 };
 
-class CallRecorder {
+/// Calls the listener of this thread's step, if it is in one, until stop_recording_calls(). On this
+/// thread both; never 0.
+[[nodiscard]] at::CallbackHandle start_recording_calls();
+void stop_recording_calls(at::CallbackHandle handle) noexcept;
+
+/// While it lives, operators of this thread are not recorded.
+class RecordingPause {
  public:
-  explicit CallRecorder(CallListener& listener) : listener_(&listener) {}
-  CallRecorder(const CallRecorder&) = delete;
-  CallRecorder& operator=(const CallRecorder&) = delete;
-  ~CallRecorder() { stop(); }
-
-  void start();
-  void stop() noexcept;
-
-  /// While it lives, operators of this thread are not recorded.
-  class Pause {
-   public:
-    Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-    ~Pause();
-
-   private:
-    bool before_;
-  };
+  RecordingPause();
+  RecordingPause(const RecordingPause&) = delete;
+  RecordingPause& operator=(const RecordingPause&) = delete;
+  ~RecordingPause();
 
  private:
-  static std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function);
-  static void on_end(const at::RecordFunction& function, at::ObserverContext* context);
-
-  CallListener* listener_;
-  bool running_ = false;
-  at::CallbackHandle handle_ = 0;
+  bool before_;
 };
 
 }  // namespace spillway

@@ -11,13 +11,13 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "spillway/torch/unmanaged.hpp"
+#include "torch/hooks/step_thread.hpp"
 
 namespace spillway {
 namespace {
 
 namespace autograd = torch::autograd;
 
-thread_local Interceptor* t_interceptor = nullptr;
 thread_local int t_unmanaged = 0;
 
 std::atomic<IsFunctionSaving> g_function_saves = nullptr;
@@ -50,13 +50,17 @@ bool is_tracing() {
 
 class Hooks final : public autograd::SavedVariableHooks {
  public:
-  explicit Hooks(Interceptor& interceptor) : interceptor_(&interceptor) {}
+  explicit Hooks(StepThread::Locked session) : session_(std::move(session)) {}
 
-  void call_pack_hook(const at::Tensor& tensor) override { saved_ = interceptor_->pack(tensor); }
+  void call_pack_hook(const at::Tensor& tensor) override {
+    // Called once, right after the constructor.
+    const StepThread::Locked session = std::exchange(session_, {});
+    saved_ = session.interceptor->pack(tensor);
+  }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
 
  private:
-  Interceptor* interceptor_;  // Called once, right after the constructor.
+  StepThread::Locked session_;
   std::unique_ptr<SavedTensor> saved_;
 };
 
@@ -67,15 +71,17 @@ class InterceptingEngine final : public autograd::Engine {
 
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     // What is saved during backward belongs to a recomputed forward or to a double backward.
-    if (t_interceptor == nullptr || t_unmanaged > 0 ||
-        autograd::get_current_graph_task_id() != -1 ||
+    const StepThread* const step = StepThread::current();
+    if (step == nullptr || t_unmanaged > 0 || autograd::get_current_graph_task_id() != -1 ||
         at::SavedTensorDefaultHooks::get_hooks().has_value() || is_tracing()) {
       return before_->get_default_saved_variable_hooks();
     }
     if (!t_expected.left_to_autograd.empty() && t_expected.take()) {
       return before_->get_default_saved_variable_hooks();
     }
-    return std::make_unique<Hooks>(*t_interceptor);
+    StepThread::Locked session = step->lock();
+    if (session.owner == nullptr) return before_->get_default_saved_variable_hooks();
+    return std::make_unique<Hooks>(std::move(session));
   }
 
   autograd::variable_list execute(const autograd::edge_list& roots,
@@ -113,12 +119,6 @@ void install_interception() {
     autograd::set_default_engine_stub(&intercepting_engine);
   });
 }
-
-Interceptor* set_interceptor(Interceptor* interceptor) noexcept {
-  return std::exchange(t_interceptor, interceptor);
-}
-
-Interceptor* current_interceptor() noexcept { return t_interceptor; }
 
 void expect_saves(std::vector<bool> left_to_autograd) {
   t_expected = {std::move(left_to_autograd), 0};

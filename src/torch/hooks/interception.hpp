@@ -1,8 +1,8 @@
 /// How tensors that autograd saves reach a session; internal.
 ///
 /// torch asks its default engine for hooks whenever it saves a tensor. install_interception() puts
-/// an engine in front of the present one that answers with ours while a session is active on the
-/// asking thread, and passes everything else on. It works the same in C++ programs and under
+/// an engine in front of the present one that answers with ours while the asking thread is in a
+/// session's step (StepThread), and passes everything else on. It works the same in C++ programs and under
 /// Python, and no Python object is made for a saved tensor.
 #pragma once
 
@@ -36,10 +36,6 @@ class Interceptor {
 
 /// Once for the process; later calls do nothing.
 void install_interception();
-
-/// Sets who takes over what this thread saves; null: nobody. Returns the previous one.
-Interceptor* set_interceptor(Interceptor* interceptor) noexcept;
-[[nodiscard]] Interceptor* current_interceptor() noexcept;
 
 // torch makes a new variable of whatever it unpacks with hooks, so a weight that a custom function of
 // Python saved would come back without the attributes of its Parameter. Such a save gets no hooks;

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "torch/hooks/scope_recording.hpp"
+#include "torch/hooks/step_thread.hpp"
 
 namespace spillway {
 namespace {
 
 struct ThreadScopes {
-  int recorders = 0;
   std::string path;
   std::vector<std::string> before;  // The path outside of each scope.
 };
@@ -23,7 +23,10 @@ ThreadScopes& scopes() {
 
 const std::string& Scope::current() { return scopes().path; }
 
-bool Scope::wanted() { return scopes().recorders > 0; }
+bool Scope::wanted() {
+  const StepThread* const step = StepThread::current();
+  return step != nullptr && step->tracks_scopes();
+}
 
 void Scope::enter(std::string_view name) {
   ThreadScopes& all = scopes();
@@ -44,8 +47,10 @@ void Scope::leave() noexcept {
   all.before.pop_back();
 }
 
-void start_recording_scopes() { ++scopes().recorders; }
-
-void stop_recording_scopes() noexcept { --scopes().recorders; }
+void forget_scopes() noexcept {
+  ThreadScopes& all = scopes();
+  all.path.clear();
+  all.before.clear();
+}
 
 }  // namespace spillway

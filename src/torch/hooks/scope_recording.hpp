@@ -1,10 +1,9 @@
-/// Switches scopes on and off: they are tracked only while a session needs them. Internal.
+/// Scopes are tracked only while a session needs them: StepThread. Internal.
 #pragma once
 
 namespace spillway {
 
-/// On this thread, in pairs.
-void start_recording_scopes();
-void stop_recording_scopes() noexcept;
+/// Forgets the scopes that this thread has entered: those of a step that has ended.
+void forget_scopes() noexcept;
 
 }  // namespace spillway

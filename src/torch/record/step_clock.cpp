@@ -13,6 +13,7 @@ std::int64_t signed_count(Bytes bytes) { return static_cast<std::int64_t>(bytes.
 }  // namespace
 
 void StepClock::start(StorageWatch* watch, bool traces) {
+  ++starts_;
   watch_ = watch;
   traces_ = traces;
   failed_ = false;

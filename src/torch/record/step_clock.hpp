@@ -43,6 +43,8 @@ class StepClock {
   /// bytes are counted; null: bytes are not counted. `traces`: memory() is needed.
   void start(StorageWatch* watch, bool traces);
   [[nodiscard]] bool running() const noexcept { return running_; }
+  /// How often it was started.
+  [[nodiscard]] std::uint64_t starts() const noexcept { return starts_; }
 
   /// The session begins to run; nests.
   void pause() noexcept;
@@ -89,6 +91,7 @@ class StepClock {
   TorchDevice* device_;
   StorageWatch* watch_ = nullptr;
   std::atomic<bool> running_ = false;
+  std::uint64_t starts_ = 0;
   bool traces_ = false;
   bool failed_ = false;
   int pauses_ = 0;

@@ -274,7 +274,7 @@ void Replay::expect(RecipeBook& book, const std::vector<CallId>& calls) {
 int Replay::run(RecipeBook& book, const Job& job, ChainRunner* chains) {
   const at::NoGradGuard no_gradients;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const CallRecorder::Pause pause;
+  const RecordingPause pause;
   Uses uses;
   for (const CallId id : job.calls) {
     for (const TensorArgument& argument : book.call(id).tensors) ++uses[argument.value];

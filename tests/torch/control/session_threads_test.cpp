@@ -1,8 +1,10 @@
 // Sessions and real threads: several at once, backward elsewhere, threads of autograd, a planner in
 // the background.
 // Also run under ThreadSanitizer.
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -170,6 +172,127 @@ TEST(SessionThreads, ThePlannerMayWorkWhileStepsGoOn) {
   options.plan_in_background = true;
   Session session(std::move(options));
   EXPECT_EQ(count_different(expected, trained(&session)), 0) << session.report();
+}
+
+/// A model, a session of it, and what autograd computes without it.
+class StepThreads : public ::testing::TestWithParam<SessionOptions (*)()> {
+ protected:
+  StepThreads() {
+    at::set_num_threads(1);
+    session_ = std::make_unique<Session>(GetParam()());
+    session_->register_model(model_);
+    gradients();  // Without a step.
+  }
+
+  at::Tensor loss() { return model_.loss(at::arange(64, at::kLong).view({2, 32})); }
+
+  /// The gradients of `backward` and nothing else; remembers the first ones as the right ones.
+  int gradients(const at::Tensor& loss) {
+    model_.zero_gradients();
+    loss.backward();
+    if (expected_.empty()) expected_ = model_.gradients();
+    return count_different(expected_, model_.gradients());
+  }
+  int gradients() { return gradients(loss()); }
+
+  int next_step() {
+    const auto step = session_->step();
+    return gradients();
+  }
+
+  const testing::Deterministic deterministic_;
+  TinyModel model_{shape()};
+  std::vector<at::Tensor> expected_;
+  std::unique_ptr<Session> session_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StepThreads,
+                         ::testing::Values(&testing::offload_everything,
+                                           &testing::recompute_everything));
+
+TEST_P(StepThreads, AStepMayEndOnAnotherThread) {
+  for (int i = 0; i < 4; ++i) {
+    std::optional<Step> step(session_->step());
+    const at::Tensor before = loss();
+    std::thread([&] { step.reset(); }).join();
+    const at::Tensor after = loss();  // This thread is in no step any more.
+    EXPECT_EQ(gradients(after), 0);
+    EXPECT_EQ(gradients(before), 0);
+    EXPECT_EQ(next_step(), 0);
+  }
+  EXPECT_EQ(session_->report().steps, 8U);
+}
+
+TEST_P(StepThreads, ASessionMayGoOnAnotherThreadWithinAStep) {
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(next_step(), 0);
+  auto step = std::make_unique<Step>(session_->step());
+  const at::Tensor before = loss();
+  std::thread([&] {
+    session_.reset();
+    step.reset();
+  }).join();
+  EXPECT_EQ(gradients(), 0);
+  EXPECT_EQ(gradients(before), 0);
+  session_ = std::make_unique<Session>(GetParam()());
+  EXPECT_EQ(next_step(), 0);
+}
+
+TEST_P(StepThreads, AThreadMayEndWithinAStep) {
+  for (int i = 0; i < 4; ++i) {
+    std::optional<Step> step;
+    at::Tensor before;
+    std::thread([&] {
+      at::set_num_threads(1);
+      step.emplace(session_->step());
+      before = loss();
+    }).join();
+    EXPECT_EQ(gradients(before), 0);
+    if (i % 2 == 0) step.reset();
+    // Else the next step ends it, and its own end does nothing to that one.
+    auto next = session_->step();
+    const at::Tensor during = loss();
+    step.reset();
+    const at::Tensor after = loss();
+    EXPECT_EQ(gradients(during), 0);
+    EXPECT_EQ(gradients(after), 0);
+  }
+  EXPECT_EQ(session_->report().steps, 8U);
+}
+
+TEST_P(StepThreads, AStepEndsForGoodWhileItsThreadIsAtWork) {
+  // Another thread ends each step somewhere in the middle of it.
+  std::mutex mutex;
+  std::unique_ptr<Step> open;
+  std::atomic<bool> stop = false;
+  std::thread ends([&] {
+    while (!stop) {
+      std::unique_ptr<Step> step;
+      {
+        const std::lock_guard lock(mutex);
+        step = std::move(open);
+      }
+      step.reset();
+      std::this_thread::yield();
+    }
+  });
+  int different = 0;
+  for (int i = 0; i < 12; ++i) {
+    {
+      auto step = std::make_unique<Step>(session_->step());
+      const std::lock_guard lock(mutex);
+      open = std::move(step);
+    }
+    different += gradients();
+    {
+      const std::lock_guard lock(mutex);
+      open.reset();
+    }
+    // The other thread may be about to end it.
+    while (session_->report().steps <= static_cast<std::uint64_t>(i)) std::this_thread::yield();
+  }
+  stop = true;
+  ends.join();
+  EXPECT_EQ(different, 0) << session_->report();
 }
 
 }  // namespace

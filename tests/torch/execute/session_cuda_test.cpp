@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
@@ -269,6 +271,117 @@ TEST_F(CudaSession, TracesAStep) {
   for (const TracePoint& point : events->memory) most = std::max(most, point.value);
   EXPECT_EQ(Bytes(static_cast<std::uint64_t>(most)), session.report().budget->measured_peak);
   EXPECT_EQ(session.trace().processes.size(), 2U);
+}
+
+constexpr const char* kCaptured = "a stream was being captured in a CUDA graph: left to autograd";
+
+/// A CUDA graph of a forward and a backward pass, and the gradients that it computes.
+class CapturedStep {
+ public:
+  explicit CapturedStep(TinyModel& model) : model_(&model), tokens_(model.tokens(4, 512, 1)) {}
+
+  void warm_up() {
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    run();
+    model_->zero_gradients();
+    c10::cuda::device_synchronize();
+  }
+  void capture() {
+    capture([this] { run(); });
+  }
+  template <typename F>
+  void capture(F&& captured) {
+    c10::cuda::device_synchronize();
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    graph_.capture_begin();
+    captured();
+    graph_.capture_end();
+  }
+  void run() { model_->loss(tokens_).backward(); }
+  std::vector<at::Tensor> launched() {
+    graph_.replay();
+    c10::cuda::device_synchronize();
+    return model_->gradients();
+  }
+
+ private:
+  TinyModel* model_;
+  at::Tensor tokens_;
+  c10::cuda::CUDAStream stream_ = c10::cuda::getStreamFromPool();
+  at::cuda::CUDAGraph graph_;
+};
+
+TEST_F(CudaSession, LeavesToAutogradWhatACudaGraphCaptures) {
+  const testing::Deterministic deterministic;
+  shape_.dropout = 0;
+  TinyModel model(shape_);
+  CapturedStep expected_step(model);
+  expected_step.run();
+  const std::vector<at::Tensor> expected = model.gradients();
+  model.zero_gradients();
+  for (const bool step_is_captured : {false, true}) {
+    Session session(offload_everything());
+    session.register_model(model);
+    for (int i = 0; i < 3; ++i) {
+      const auto step = session.step();
+      CapturedStep(model).run();
+      EXPECT_EQ(count_different(expected, model.gradients()), 0);
+      model.zero_gradients();
+    }
+    CapturedStep captured(model);
+    captured.warm_up();
+    if (step_is_captured) {
+      captured.capture([&] {
+        const auto step = session.step();
+        captured.run();
+      });
+    } else {
+      const auto step = session.step();
+      captured.capture();
+    }
+    EXPECT_EQ(count_different(expected, captured.launched()), 0);
+    EXPECT_GT(session.report().fallbacks.at(kCaptured), 0U);
+    model.zero_gradients();
+    for (int i = 0; i < 3; ++i) {
+      const auto step = session.step();
+      CapturedStep(model).run();
+      EXPECT_EQ(count_different(expected, model.gradients()), 0);
+      model.zero_gradients();
+    }
+  }
+}
+
+TEST_F(CudaSession, RefusesACapturedBackwardPassWhatWasOffloadedBefore) {
+  shape_.dropout = 0;
+  TinyModel model(shape_);
+  SessionOptions options = offload_everything();
+  options.offload_window = Bytes(0);
+  Session session(std::move(options));
+  session.register_model(model);
+  for (int i = 0; i < 2; ++i) {
+    const auto step = session.step();
+    CapturedStep(model).run();
+    model.zero_gradients();
+  }
+  auto step = session.step();
+  at::Tensor value = model.loss(model.tokens(4, 512, 1));
+  const at::Tensor any = at::ones({8}, at::kCUDA);
+  CapturedStep captured(model);
+  std::string text;
+  captured.capture([&] {
+    (void)(any + 1);
+    try {
+      value.backward();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    value.reset();
+  });
+  EXPECT_NE(text.find("[unpack] a stream is being captured"), std::string::npos) << text;
+  step.end();
+  model.zero_gradients();
+  const auto next = session.step();
+  CapturedStep(model).run();
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +5,7 @@
 #include "torch/execute/session_core.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/support/training.hpp"
+#include "torch/support/warnings.hpp"
 #include "torch/support/wrapping_torch_device.hpp"
 
 namespace spillway {
@@ -18,6 +18,7 @@ using ::testing::HasSubstr;
 using testing::offload_everything;
 using testing::single_step;
 using testing::TinyModel;
+using testing::Warnings;
 
 TEST(Session, WorksWhenSizesChange) {
   Session session(offload_everything());
@@ -103,17 +104,6 @@ TEST(Session, SurvivesAPassWithoutBackwardAndAnException) {
             0);
 }
 
-/// Keeps what torch would print.
-class Warnings final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override { texts_.push_back(warning.msg()); }
-  [[nodiscard]] const std::vector<std::string>& texts() const { return texts_; }
-
- private:
-  std::vector<std::string> texts_;
-  c10::WarningUtils::WarningHandlerGuard guard_{this};
-};
-
 TEST(Session, WarnsOnceWhenTheHostTierIsFull) {
   SessionOptions options = offload_everything();
   options.host = 128_KiB;
@@ -139,7 +129,7 @@ class UnlockableDevice final : public testing::WrappingTorchDevice {
   [[nodiscard]] Bytes host_chunk() const override { return SlabOptions{}.chunk; }
 
  private:
-  testing::FaultyDevice device_{inner().device(), {.failing_registration = 0}};
+  testing::FaultyDevice device_{inner_device(), {.failing_registration = 0}};
   std::unique_ptr<Stream> stream_ = device_.make_stream("cpu");
 };
 
@@ -166,7 +156,7 @@ TEST(Session, KeepsEverythingIfHostMemoryCannotBePinned) {
       return single_step(managed, nullptr, i);
     });
     with.insert(with.end(), values.begin(), values.end());
-    core->end_step();
+    core->end_any_step();
   }
   EXPECT_EQ(count_different(without, with), 0);
   const SessionReport report = core->report();

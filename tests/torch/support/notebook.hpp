@@ -9,6 +9,7 @@
 
 #include "torch/execute/recipe.hpp"
 #include "torch/hooks/call_recorder.hpp"
+#include "torch/hooks/step_thread.hpp"
 #include "torch/replay/replay.hpp"
 
 namespace spillway::testing {
@@ -19,10 +20,11 @@ class Notebook final : public CallListener {
   template <typename Program>
   auto follow(Program&& program) {
     struct Following {
-      explicit Following(CallRecorder& each) : recorder(each) { recorder.start(); }
-      ~Following() { recorder.stop(); }
-      CallRecorder& recorder;
-    } const following(recorder_);
+      explicit Following(StepThread::Session session)
+          : step(StepThread::begin(std::move(session))) {}
+      ~Following() { step->end(); }
+      std::shared_ptr<StepThread> step;
+    } const following({alive_, nullptr, this, false});
     return program();
   }
 
@@ -87,7 +89,7 @@ class Notebook final : public CallListener {
   std::set<const c10::StorageImpl*> fixed_;
   RecipeBook book_{[this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
                    false};
-  CallRecorder recorder_{*this};
+  std::shared_ptr<void> alive_ = std::make_shared<int>();
   int next_ = 0;
 };
 

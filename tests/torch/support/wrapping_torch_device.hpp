@@ -46,6 +46,7 @@ class WrappingTorchDevice : public TorchDevice {
 
  protected:
   [[nodiscard]] TorchDevice& inner() { return *inner_; }
+  [[nodiscard]] Device& inner_device() { return inner_->device(); }
 
  private:
   std::unique_ptr<TorchDevice> inner_ = make_torch_device(at::kCPU);
