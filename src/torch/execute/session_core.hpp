@@ -231,6 +231,8 @@ class SessionCore final : public Interceptor,
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
   void attach(const BufferRef& buffer, ValueId value);
+  /// Waits while a replay that runs may read what the call writes. False: the step has ended.
+  [[nodiscard]] bool await_replay(std::unique_lock<SessionMutex>& lock, CallId call);
   void copy_before_write(const Call& call);
   void keep_if_changed(const Call& call);
   void count_call(Pass& pass, Call& call) const;
@@ -253,6 +255,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
   [[nodiscard]] c10::Storage storage_of(const Value& value);
   void commit(const Replay::Job& job, RecipeBook& book);
+  void free_outside(std::vector<c10::Storage> garbage);
 
   // Backward.
   void drop_locked(BufferRef buffer);
@@ -420,6 +423,7 @@ class SessionCore final : public Interceptor,
   std::unique_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   std::vector<std::string> demoted_;           // Planned to be recomputed, but not recomputable.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
+  bool replaying_ = false;                     // A replay runs, without mutex_.
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
   bool explicit_passes_ = false;
   ScheduleFollower follower_;

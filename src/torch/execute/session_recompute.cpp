@@ -19,13 +19,16 @@ int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
   if (device_->is_capturing()) return -1;
   const ClockPause clock_pause(*this);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
   note_stream(pass, device_->current_stream());
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
-  if (traits.writes_any) copy_before_write(book_->call(id));
+  if (traits.writes_any) {
+    if (!await_replay(lock, id)) return -1;
+    copy_before_write(book_->call(id));
+  }
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
   if (recording_) call_locations_.push_back({Scope::current(), forward});
@@ -76,6 +79,20 @@ void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) 
   make_anchors(ended);
   if (waits_for_results(*ended.traits)) offload_completed(ended);
   settle_awaited();
+}
+
+bool SessionCore::await_replay(std::unique_lock<SessionMutex>& lock, CallId call) {
+  const auto writes_root = [&](const TensorArgument& argument) {
+    const Value& value = book_->value(argument.value);
+    return argument.written && value.root_count > 0 && !value.copied;
+  };
+  while (replaying_ && std::ranges::any_of(book_->call(call).tensors, writes_root)) {
+    lock.unlock();
+    { const std::lock_guard until_it_ends(replay_mutex_); }
+    lock.lock();
+    if (!runs_here()) return false;
+  }
+  return true;
 }
 
 void SessionCore::copy_before_write(const Call& call) {

@@ -11,7 +11,8 @@ namespace {
 /// Whether a replay may read the value without recomputing it. What came from outside is checked
 /// when it is read.
 bool is_available(const Value& value) {
-  if (value.recomputed || value.root_count > 0 || value.fixed || value.maker < 0) return true;
+  if (value.recomputed || value.in_replay || value.root_count > 0 || value.fixed || value.maker < 0)
+    return true;
   if (value.overwritten) return false;  // Its buffer has what was written since.
   const auto buffer = value.buffer.lock();
   return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
@@ -68,19 +69,22 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
     if (!value.recomputed) recompute_storage(lock, buffer);
   } catch (const std::exception&) {
     // The saved buffer is used instead, so only the plan changes.
-    if (!lock.owns_lock()) lock.lock();
     if (!buffer.pass->book->incomplete().empty()) {
       verify_next_ = true;  // Nothing was shown about this buffer.
-      return original;
+    } else if (!buffer.pass->over) {
+      verification_.mark_unrecomputable(key, text_of(std::current_exception()),
+                                        std::move(made_from));
     }
-    verification_.mark_unrecomputable(key, text_of(std::current_exception()), std::move(made_from));
     return original;
   }
   reload_ahead(*buffer.pass);
   const c10::Storage recomputed = value.recomputed;
   lock.unlock();
   const RecordingPause pause;
-  verification_.compare(key, original, window.on(recomputed), std::move(made_from));
+  at::Tensor differs = Verification::differs(original, window.on(recomputed));
+  lock.lock();
+  // The step may have ended on another thread; then its plan may be another one.
+  if (!buffer.pass->over) verification_.add(key, std::move(differs), std::move(made_from));
   return original;
 }
 
@@ -110,14 +114,26 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
       "are not all known (",
       book.incomplete(), "); repeat the step");
   const Replay::Job job = job_for(buffer);
+  Replay replay(book, job, chains_ != nullptr);
   step_.repeated_calls += job.calls.size();
   clock_.uses_stream();
   const std::optional<TimeMark> begin = mark_if_traced();
   const Bytes cache = plan_->limits.recompute_cache.value_or(kDefaultRecomputeCache);
+  replaying_ = true;
   lock.unlock();
-  const int fused = Replay::run(book, job, chains_.get());
-  Replay::trim(book, job, cache.count());
+  int fused = 0;
+  try {
+    fused = replay.run(chains_.get());
+  } catch (...) {
+    lock.lock();
+    replaying_ = false;
+    free_outside(replay.finish(book));
+    throw;
+  }
   lock.lock();
+  replaying_ = false;
+  free_outside(replay.finish(book));
+  free_outside(Replay::trim(book, job, cache.count()));
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   const std::optional<TimeMark> end = mark_if_traced();
   if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
@@ -167,11 +183,21 @@ c10::Storage SessionCore::storage_of(const Value& value) {
   return storage;
 }
 
+void SessionCore::free_outside(std::vector<c10::Storage> garbage) {
+  for (c10::Storage& each : garbage) mutex_.free_outside(std::move(each));
+}
+
 void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
   for (const auto& [id, wanted] : job.wanted) {
     Value& value = book.value(id);
     const BufferRef buffer = value.buffer.lock();
-    if (buffer == nullptr || !value.recomputed) continue;
+    if (!value.recomputed) continue;
+    // Another thread may have dropped the buffer meanwhile, or changed what it holds.
+    const bool waits = buffer != nullptr && (buffer->verify || !buffer->on_device());
+    if (!waits) {
+      if (value.readers_left == 0) mutex_.free_outside(std::exchange(value.recomputed, {}));
+      continue;
+    }
     step_.bytes_recomputed += Bytes(value.bytes);
     if (buffer->verify) continue;
     buffer->storage = std::exchange(value.recomputed, c10::Storage());

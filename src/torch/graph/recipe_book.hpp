@@ -7,7 +7,8 @@
 /// holds a value's memory only while a replay may start from it.
 /// Calls are in the order in which they ran, so any set of them, in that order, can be repeated.
 ///
-/// Threads: under the session's lock, but for what replay.hpp says.
+/// Threads: under the session's lock. A call that has ended may be read without it, except `makes`,
+/// `counted` and `repeated`; calls and values do not move.
 #pragma once
 
 #include <deque>
@@ -57,9 +58,10 @@ struct Value {
   c10::Storage root_storage;
   std::shared_ptr<SavedBuffer> root_buffer;
 
-  // While replays run.
+  // For replays.
   c10::Storage recomputed;
-  int readers_left = 0;  // Calls that replays still have to repeat and that read it.
+  bool in_replay = false;  // The replay that runs has taken `recomputed`, or computes it.
+  int readers_left = 0;    // Calls that replays still have to repeat and that read it.
 
   /// Whether the storage, if it is still alive, holds this value.
   [[nodiscard]] bool unchanged() const {

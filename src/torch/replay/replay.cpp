@@ -1,5 +1,6 @@
 #include "torch/replay/replay.hpp"
 
+#include <span>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -8,24 +9,18 @@
 
 #include "torch/graph/storage_copy.hpp"
 #include "torch/hooks/call_recorder.hpp"
-#include "torch/replay/chain.hpp"
 #include "torch/replay/collective_results.hpp"
 
 namespace spillway {
-namespace {
-
-/// How often the calls of a job still read each value.
-using Uses = std::unordered_map<ValueId, int>;
-
-/// One call of a job.
+/// One call of a replay.
 class Repetition {
  public:
-  Repetition(RecipeBook& book, const Replay::Job& job, Uses& uses, Call& call)
-      : book_(book), job_(job), uses_(uses), call_(call) {}
+  Repetition(Replay& replay, Replay::Repeated& repeated)
+      : replay_(replay), repeated_(repeated), call_(*repeated.call) {}
 
   /// An argument that is only read, where it is now.
   [[nodiscard]] at::Tensor argument(const TensorArgument& of) const {
-    const bool as_it_is = of.weight != nullptr && !book_.value(of.value).copied;
+    const bool as_it_is = of.weight != nullptr && !state(of.value).copied;
     return as_it_is ? weight(of) : of.window.on(readable(of));
   }
 
@@ -43,38 +38,30 @@ class Repetition {
       call_.traits->handle.callBoxed(&stack);
       if (call_.traits->collective) wait_for_results(*call_.traits, stack);
     }
-    for (const Made& made : call_.makes) keep(made, stack);
+    for (const Made& made : repeated_.makes) keep(made, stack);
     finish_inputs();
   }
 
   /// Frees inputs of which this call is the last reader.
   void finish_inputs() {
-    const bool first = !std::exchange(call_.repeated, true) && call_.counted;
+    repeated_.done = true;
     for (const TensorArgument& argument : call_.tensors) {
-      Value& value = book_.value(argument.value);
-      if (first) --value.readers_left;
-      const int uses = --uses_[argument.value];
-      if (value.readers_left == 0 && uses == 0 && !job_.wanted.contains(argument.value)) {
-        value.recomputed = c10::Storage();
-      }
+      Replay::State& value = state(argument.value);
+      if (repeated_.counted) value.read();
+      --value.uses;
+      if (!value.needed()) value.storage = c10::Storage();
     }
   }
 
  private:
-  [[nodiscard]] c10::Storage storage_of(ValueId id) const {
-    const auto input = job_.inputs.find(id);
-    return input != job_.inputs.end() ? input->second : book_.value(id).recomputed;
-  }
+  [[nodiscard]] Replay::State& state(ValueId id) const { return replay_.values_.at(id); }
 
   [[nodiscard]] c10::Storage readable(const TensorArgument& argument) const {
-    const Value& value = book_.value(argument.value);
-    // Values from outside and roots share memory with their owners, who may have changed it since.
-    const bool elsewhere = value.fixed || value.maker < 0 || value.root_storage;
-    if (elsewhere && !value.copied && !value.recomputed) argument.window.require_unmodified();
-    c10::Storage storage = storage_of(argument.value);
-    TORCH_CHECK(storage, "[recompute] ", call_.traits->name,
+    const Replay::State& value = state(argument.value);
+    if (value.may_change) argument.window.require_unmodified();
+    TORCH_CHECK(value.storage, "[recompute] ", call_.traits->name,
                 " cannot be repeated: one of its arguments is gone");
-    return storage;
+    return value.storage;
   }
 
   [[nodiscard]] at::Tensor weight(const TensorArgument& of) const {
@@ -106,12 +93,12 @@ class Repetition {
     for (const auto& [value, mine] : owned_) {
       if (value == argument.value) return mine;
     }
-    Value& value = book_.value(argument.value);
-    const int mine = call_.counted && !call_.repeated ? 1 : 0;
-    const bool last_reader = !job_.inputs.contains(argument.value) && value.readers_left <= mine &&
-                             uses_[argument.value] <= 1 && !job_.wanted.contains(argument.value);
+    Replay::State& value = state(argument.value);
+    const int mine = repeated_.counted ? 1 : 0;
+    const bool last_reader =
+        value.taken && value.readers_left <= mine && value.uses <= 1 && !value.wanted;
     if (last_reader) {
-      value.recomputed = c10::Storage();
+      value.storage = c10::Storage();
     } else {
       storage = copy_of(storage);
     }
@@ -120,17 +107,15 @@ class Repetition {
   }
 
   void keep(const Made& made, const torch::jit::Stack& stack) {
-    Value& value = book_.value(made.value);
+    Replay::State& value = state(made.value);
     // Results that nothing reads may differ: some operators compute more where gradients are
     // enabled.
-    if (!job_.wanted.contains(made.value) && value.readers_left == 0 && uses_[made.value] == 0) {
-      return;
-    }
+    if (!value.needed()) return;
     c10::Storage storage = result(made, stack);
     TORCH_CHECK(storage.nbytes() == value.bytes, "[recompute] ", call_.traits->name, " returned ",
                 storage.nbytes(), " bytes when it was repeated, ", value.bytes,
                 " before; keep its outputs by a rule");
-    value.recomputed = std::move(storage);
+    value.set(std::move(storage));
   }
 
   [[nodiscard]] c10::Storage result(const Made& made, const torch::jit::Stack& stack) const {
@@ -150,40 +135,39 @@ class Repetition {
     return tensor.storage();
   }
 
-  RecipeBook& book_;
-  const Replay::Job& job_;
-  Uses& uses_;
-  Call& call_;
+  Replay& replay_;
+  Replay::Repeated& repeated_;
+  const Call& call_;
   int lists_done_ = 0;
   c10::SmallVector<std::pair<ValueId, c10::Storage>, 1> owned_;
 };
 
-/// Several calls of a job, repeated by one kernel.
+/// Several calls of a replay, repeated by one kernel.
 class ChainRepetition {
  public:
-  ChainRepetition(RecipeBook& book, const Replay::Job& job, Uses& uses,
-                  const std::vector<CallId>& calls)
-      : book_(book), job_(job), uses_(uses), calls_(calls) {}
+  ChainRepetition(Replay& replay, std::span<Replay::Repeated> calls)
+      : replay_(replay), calls_(calls) {}
 
   /// Returns false if the chain cannot run as one kernel; nothing has been queued then.
   [[nodiscard]] bool run(ChainRunner& runner) {
-    for (const CallId id : calls_) {
-      if (!add(book_.call(id))) return false;
+    for (Replay::Repeated& each : calls_) {
+      if (!add(each)) return false;
     }
     find_outputs();
     if (!runner.run(program_, elements_, inner_, inputs_, outputs_)) return false;
     std::size_t next = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      Value& value = book_.value(results_[i]);
-      if (program_.nodes[i].stored) value.recomputed = outputs_[next++].storage();
+      if (program_.nodes[i].stored) {
+        replay_.values_.at(results_[i]).set(outputs_[next++].storage());
+      }
     }
-    for (const CallId id : calls_) Repetition(book_, job_, uses_, book_.call(id)).finish_inputs();
+    for (Replay::Repeated& each : calls_) Repetition(replay_, each).finish_inputs();
     return true;
   }
 
  private:
-  bool add(Call& call) {
-    const std::optional<ElementwiseCall> each = elementwise(book_, call);
+  bool add(Replay::Repeated& repeated) {
+    const std::optional<ElementwiseCall>& each = repeated.elementwise;
     if (!each) return false;
     elements_ = each->elements;
     inner_ = each->inner;
@@ -191,12 +175,12 @@ class ChainRepetition {
     for (std::size_t i = 0; i < each->operands.size(); ++i) {
       const ElementwiseCall::Operand& operand = each->operands[i];
       if (operand.argument == nullptr) continue;
-      const std::optional<int> index = operand_index(operand, call);
+      const std::optional<int> index = operand_index(operand, repeated);
       if (!index) return false;
       node.operands[i] = *index;
       Reads& reads = reads_[operand.argument->value];
       ++reads.all;
-      if (call.counted && !call.repeated) ++reads.first;
+      if (repeated.counted) ++reads.first;
     }
     program_.nodes.push_back(node);
     results_.push_back(each->result);
@@ -205,11 +189,12 @@ class ChainRepetition {
 
   /// The index of an operand: of an input, or of a node as a number below -1, to be resolved when
   /// all inputs are known.
-  std::optional<int> operand_index(const ElementwiseCall::Operand& operand, Call& call) {
+  std::optional<int> operand_index(const ElementwiseCall::Operand& operand,
+                                   Replay::Repeated& repeated) {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (results_[i] == operand.argument->value) return kFirstNode - static_cast<int>(i);
     }
-    at::Tensor tensor = Repetition(book_, job_, uses_, call).argument(*operand.argument);
+    at::Tensor tensor = Repetition(replay_, repeated).argument(*operand.argument);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const bool same = inputs_[i].data_ptr() == tensor.data_ptr() &&
                         inputs_[i].scalar_type() == tensor.scalar_type() &&
@@ -232,10 +217,9 @@ class ChainRepetition {
         }
       }
       const ValueId id = results_[i];
-      const Value& value = book_.value(id);
+      const Replay::State& value = replay_.values_.at(id);
       const Reads inside = reads_[id];
-      node.stored =
-          job_.wanted.contains(id) || value.readers_left > inside.first || uses_[id] > inside.all;
+      node.stored = value.wanted || value.readers_left > inside.first || value.uses > inside.all;
       if (!node.stored) continue;
       outputs_.push_back(at::empty({elements_}, inputs_[0].options().dtype(node.dtype)));
     }
@@ -248,10 +232,8 @@ class ChainRepetition {
   };
   static constexpr int kFirstNode = -2;
 
-  RecipeBook& book_;
-  const Replay::Job& job_;
-  Uses& uses_;
-  const std::vector<CallId>& calls_;
+  Replay& replay_;
+  std::span<Replay::Repeated> calls_;
   ChainProgram program_;
   std::vector<ValueId> results_;  // By node.
   std::vector<at::Tensor> inputs_;
@@ -261,8 +243,6 @@ class ChainRepetition {
   std::int64_t inner_ = 0;
 };
 
-}  // namespace
-
 void Replay::expect(RecipeBook& book, const std::vector<CallId>& calls) {
   for (const CallId id : calls) {
     Call& call = book.call(id);
@@ -271,30 +251,84 @@ void Replay::expect(RecipeBook& book, const std::vector<CallId>& calls) {
   }
 }
 
-int Replay::run(RecipeBook& book, const Job& job, ChainRunner* chains) {
+Replay::Replay(RecipeBook& book, const Job& job, bool chains) {
+  if (chains) {
+    for (const std::vector<CallId>& group : chains_of(book, job.calls)) {
+      for (const CallId id : group) add(book, id);
+      groups_.push_back(group.size());
+      if (group.size() == 1) continue;
+      for (std::size_t i = calls_.size() - group.size(); i < calls_.size(); ++i) {
+        calls_[i].elementwise = elementwise(book, *calls_[i].call);
+      }
+    }
+  } else {
+    for (const CallId id : job.calls) add(book, id);
+    groups_.assign(calls_.size(), 1);
+  }
+  for (auto& [id, state] : values_) take(book, job, id, state);
+}
+
+void Replay::add(RecipeBook& book, CallId id) {
+  const Call& call = book.call(id);
+  calls_.push_back({id, &call, call.makes, call.counted && !call.repeated, false, std::nullopt});
+  for (const TensorArgument& argument : call.tensors) ++values_[argument.value].uses;
+  for (const Made& made : call.makes) (void)values_[made.value];
+}
+
+void Replay::take(RecipeBook& book, const Job& job, ValueId id, State& state) {
+  Value& value = book.value(id);
+  state.bytes = value.bytes;
+  state.copied = value.copied;
+  state.readers_left = value.readers_left;
+  state.wanted = job.wanted.contains(id);
+  const bool elsewhere = value.fixed || value.maker < 0 || value.root_storage;
+  state.may_change = elsewhere && !value.copied && !value.recomputed;
+  if (const auto input = job.inputs.find(id); input != job.inputs.end()) {
+    state.storage = input->second;
+    return;
+  }
+  state.taken = true;
+  value.in_replay = true;
+  state.storage = std::exchange(value.recomputed, c10::Storage());
+}
+
+int Replay::run(ChainRunner* chains) {
   const at::NoGradGuard no_gradients;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const RecordingPause pause;
-  Uses uses;
-  for (const CallId id : job.calls) {
-    for (const TensorArgument& argument : book.call(id).tensors) ++uses[argument.value];
-  }
-  if (chains == nullptr) {
-    for (const CallId id : job.calls) Repetition(book, job, uses, book.call(id)).run();
-    return 0;
-  }
   int kernels = 0;
-  for (const std::vector<CallId>& calls : chains_of(book, job.calls)) {
-    if (calls.size() > 1 && ChainRepetition(book, job, uses, calls).run(*chains)) {
+  std::span<Repeated> calls(calls_);
+  for (const std::size_t size : groups_) {
+    const std::span<Repeated> group = calls.first(size);
+    calls = calls.subspan(size);
+    if (size > 1 && ChainRepetition(*this, group).run(*chains)) {
       ++kernels;
       continue;
     }
-    for (const CallId id : calls) Repetition(book, job, uses, book.call(id)).run();
+    for (Repeated& each : group) Repetition(*this, each).run();
   }
   return kernels;
 }
 
-void Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
+std::vector<c10::Storage> Replay::finish(RecipeBook& book) {
+  std::vector<c10::Storage> garbage;
+  for (const Repeated& each : calls_) {
+    if (each.done) book.call(each.id).repeated = true;
+  }
+  for (auto& [id, state] : values_) {
+    Value& value = book.value(id);
+    value.readers_left -= state.reads;
+    if (state.taken) value.in_replay = false;
+    const bool needed = state.wanted || value.readers_left > 0;
+    if (state.taken && needed && !value.recomputed) std::swap(value.recomputed, state.storage);
+    if (!needed && value.recomputed) garbage.push_back(std::exchange(value.recomputed, {}));
+    if (state.storage) garbage.push_back(std::move(state.storage));
+  }
+  values_.clear();
+  return garbage;
+}
+
+std::vector<c10::Storage> Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
   std::deque<ValueId>& cached = book.cached();
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
@@ -302,6 +336,7 @@ void Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
       if (stays) cached.push_back(made.value);
     }
   }
+  std::vector<c10::Storage> garbage;
   std::size_t bytes = 0;
   for (const ValueId id : cached) bytes += book.value(id).recomputed ? book.value(id).bytes : 0;
   while (bytes > bound && !cached.empty()) {
@@ -309,8 +344,9 @@ void Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
     cached.pop_front();
     if (!oldest.recomputed) continue;
     bytes -= oldest.bytes;
-    oldest.recomputed = c10::Storage();
+    garbage.push_back(std::exchange(oldest.recomputed, c10::Storage()));
   }
+  return garbage;
 }
 
 }  // namespace spillway

@@ -26,9 +26,12 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
-/// Whether any bit differs, as a tensor of one element. Large tensors are compared in pieces: the
-/// mask of the whole would be half as large as a tensor of half precision.
-at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed) {
+}  // namespace
+
+// Large tensors are compared in pieces: the mask of the whole would be half as large as a tensor of
+// half precision.
+at::Tensor Verification::differs(const at::Tensor& original, const at::Tensor& recomputed) {
+  const at::NoGradGuard no_gradients;
   constexpr std::int64_t kPiece = std::int64_t{1} << 24U;
   const at::Tensor a = as_bits(original);
   const at::Tensor b = as_bits(recomputed);
@@ -41,14 +44,6 @@ at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed) {
     pieces.push_back(at::ne(all_of_a.slice(0, begin, end), all_of_b.slice(0, begin, end)).any());
   }
   return at::stack(pieces).any();
-}
-
-}  // namespace
-
-void Verification::compare(const Key& key, const at::Tensor& original, const at::Tensor& recomputed,
-                           std::set<Key> made_from) {
-  const at::NoGradGuard no_gradients;
-  comparisons_.push_back({key, differs(original, recomputed), std::move(made_from)});
 }
 
 std::set<Verification::Key> Verification::different(const std::vector<Comparison>& comparisons) {

@@ -1,7 +1,6 @@
 /// Compares recomputed buffers with the original ones, on the device; internal.
 ///
-/// Nothing waits for the device until read(). Called under the session's lock or by the one thread
-/// that replays.
+/// Nothing waits for the device until read(). Under the session's lock.
 #pragma once
 
 #include <map>
@@ -33,10 +32,14 @@ class Verification {
     std::string reason;
   };
 
-  /// Compares two tensors of one shape, bit for bit.
-  /// `made_from`: other buffers, of other calls, that were recomputed as its inputs.
-  void compare(const Key& key, const at::Tensor& original, const at::Tensor& recomputed,
-               std::set<Key> made_from);
+  /// Compares two tensors of one shape, bit for bit: one bool on the device. On any thread, without
+  /// the lock.
+  [[nodiscard]] static at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed);
+  /// `differs`: of this buffer. `made_from`: other buffers, of other calls, that were recomputed as
+  /// its inputs.
+  void add(const Key& key, at::Tensor differs, std::set<Key> made_from) {
+    comparisons_.push_back({key, std::move(differs), std::move(made_from)});
+  }
 
   /// The buffer could not be recomputed at all.
   void mark_unrecomputable(const Key& key, const std::string& reason,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/op_registration/op_registration.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -293,6 +294,88 @@ TEST_P(StepThreads, AStepEndsForGoodWhileItsThreadIsAtWork) {
   stop = true;
   ends.join();
   EXPECT_EQ(different, 0) << session_->report();
+}
+
+/// Where two threads stand. Relaxed on purpose: it must not order what the threads do to the
+/// session, which is what the test is about.
+std::atomic<int> stage{0};
+
+void reach(int wanted) { stage.store(wanted, std::memory_order_relaxed); }
+void await(int wanted) {
+  while (stage.load(std::memory_order_relaxed) < wanted) std::this_thread::yield();
+}
+
+/// An operator that returns a copy. The first time in a backward pass, which repeats it, it lets
+/// the other thread go to work and waits until that is done.
+at::Tensor rendezvous(const at::Tensor& x) {
+  static const auto kRegistration = c10::RegisterOperators().op(
+      "spillway_test::rendezvous(Tensor x) -> Tensor", [](const at::Tensor& each) {
+        if (stage.load(std::memory_order_relaxed) == 1) {
+          reach(2);
+          await(3);
+        }
+        const at::AutoDispatchBelowAutograd below;
+        return each.clone();
+      });
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("spillway_test::rendezvous", "")
+      .typed<at::Tensor(const at::Tensor&)>()
+      .call(x);
+}
+
+/// Two graphs from one trunk, whose results one replay computes for both. While `meanwhile` runs,
+/// the replay for the first of them is between two of its operators, on another thread.
+template <typename Meanwhile>
+int while_a_replay_runs(Meanwhile&& meanwhile) {
+  at::set_num_threads(1);
+  const at::Tensor weight = at::rand({64, 64}).set_requires_grad(true);
+  const at::Tensor input = at::rand({64, 64});
+  Session session(testing::recompute_everything());
+  session.register_fixed(weight, FixedReason::kParameter);
+  int different = 0;
+  std::vector<at::Tensor> expected;
+  for (int i = 0; i < 6; ++i) {
+    weight.mutable_grad() = at::Tensor();
+    stage = 0;
+    std::optional<Step> step;
+    const bool replays = i > 0 && !session.next_step_records();
+    if (i > 0) step.emplace(session.step());
+    at::Tensor first;
+    at::Tensor second;
+    {
+      // `shared` is saved for the second graph only; the first one needs it to be recomputed.
+      const at::Tensor early = (input * 2).tanh();
+      const at::Tensor shared = rendezvous(early).sigmoid();
+      first = ((shared + weight).exp() + 1).sum();
+      second = (shared * weight).sum() + (early * weight).sum();
+    }
+    if (replays) reach(1);
+    std::thread backward([&] {
+      at::set_num_threads(1);
+      first.backward();
+    });
+    if (replays) {
+      await(2);
+      meanwhile(second, weight);
+      reach(3);
+    }
+    backward.join();
+    if (expected.empty()) expected = {weight.grad().clone()};
+    different += count_different(expected, {weight.grad()});
+  }
+  EXPECT_GT(session.report().bytes_recomputed, 0_B) << session.report();
+  return different;
+}
+
+TEST(SessionThreads, AGraphMayBeFreedWhileAReplayRuns) {
+  EXPECT_EQ(while_a_replay_runs([](at::Tensor& second, const at::Tensor&) { second.reset(); }), 0);
+}
+
+TEST(SessionThreads, AForwardPassMayRunWhileAReplayRuns) {
+  EXPECT_EQ(while_a_replay_runs([](at::Tensor& second, const at::Tensor& weight) {
+              for (int i = 0; i < 50; ++i) second = second + (weight * i).sin().exp().sum();
+            }),
+            0);
 }
 
 }  // namespace

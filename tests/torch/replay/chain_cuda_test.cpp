@@ -42,7 +42,7 @@ class CudaChain : public ::testing::Test {
     const auto runner = make_cuda_chain_runner(0);
     std::vector<ValueId> values;
     for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
-    EXPECT_EQ(Replay::run(notebook_.book(), notebook_.job_for(values), runner.get()), kernels);
+    EXPECT_EQ(testing::replay(notebook_.book(), notebook_.job_for(values), runner.get()), kernels);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const at::Tensor found =
           TensorWindow(wanted[i]).on(notebook_.book().value(values[i]).recomputed);

@@ -95,7 +95,7 @@ class ChainTest : public ::testing::Test {
   int repeat(const std::vector<at::Tensor>& wanted) {
     std::vector<ValueId> values;
     for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
-    kernels_ = Replay::run(notebook_.book(), notebook_.job_for(values), &interpreter_);
+    kernels_ = testing::replay(notebook_.book(), notebook_.job_for(values), &interpreter_);
     std::vector<at::Tensor> found;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const c10::Storage& recomputed = notebook_.book().value(values[i]).recomputed;

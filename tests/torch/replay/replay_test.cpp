@@ -48,7 +48,7 @@ class ReplayTest : public ::testing::Test {
   void expect(const std::vector<ValueId>& values) {
     Replay::expect(notebook_.book(), notebook_.job_for(values).calls);
   }
-  void run(ValueId value) { Replay::run(notebook_.book(), notebook_.job_for({value})); }
+  void run(ValueId value) { (void)testing::replay(notebook_.book(), notebook_.job_for({value})); }
 
   Notebook notebook_;
   at::Tensor x_;
@@ -106,10 +106,10 @@ TEST_F(ReplayTest, RecomputesWhatTheLimitEvicted) {
   expect({notebook_.value_of(left), notebook_.value_of(right)});
   calls_of_counted = 0;
   const Replay::Job job = notebook_.job_for({notebook_.value_of(left)});
-  Replay::run(notebook_.book(), job);
-  Replay::trim(notebook_.book(), job, x_.nbytes());
+  (void)testing::replay(notebook_.book(), job);
+  (void)Replay::trim(notebook_.book(), job, x_.nbytes());
   EXPECT_TRUE(is_recomputed(shared));
-  Replay::trim(notebook_.book(), job, x_.nbytes() - 1);
+  (void)Replay::trim(notebook_.book(), job, x_.nbytes() - 1);
   EXPECT_FALSE(is_recomputed(shared));
   run(notebook_.value_of(right));
   EXPECT_EQ(calls_of_counted, 2);
@@ -135,8 +135,8 @@ TEST_F(ReplayTest, EvictsTheOldestFirst) {
   expect(values);
   for (std::size_t i = 0; i < 3; ++i) {
     const Replay::Job job = notebook_.job_for({values[2 * i]});
-    Replay::run(notebook_.book(), job);
-    Replay::trim(notebook_.book(), job, 2 * x_.nbytes());
+    (void)testing::replay(notebook_.book(), job);
+    (void)Replay::trim(notebook_.book(), job, 2 * x_.nbytes());
   }
   EXPECT_FALSE(is_recomputed(shared[0]));
   EXPECT_TRUE(is_recomputed(shared[1]));
@@ -155,7 +155,7 @@ TEST_F(ReplayTest, ChangesNothingButItsOwnCopies) {
   const at::Tensor y_was = y.clone();
   const ValueId after = notebook_.value_of(y);
   Replay::Job job = notebook_.job_for({before, after});
-  Replay::run(notebook_.book(), job);
+  (void)testing::replay(notebook_.book(), job);
   const TensorWindow window(y);
   EXPECT_EQ(count_different({x_was, y_was}, {x_, y}), 0);
   EXPECT_EQ(count_different({x_was, y_was}, {window.on(notebook_.book().value(before).recomputed),
@@ -174,7 +174,7 @@ TEST_F(ReplayTest, StartsFromACopyWhereARootIsChangedInPlace) {
   job.calls = {notebook_.book().value(after).maker};
   job.inputs[before] = given.storage();
   job.wanted[after] = true;
-  Replay::run(notebook_.book(), job);
+  (void)testing::replay(notebook_.book(), job);
   EXPECT_EQ(count_different({given}, {x_}), 0);
   EXPECT_EQ(count_different({y}, {notebook_.recompute(y)}), 0);
 }

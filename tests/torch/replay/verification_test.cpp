@@ -13,7 +13,7 @@ namespace {
 /// Whether verification fails for a buffer `original` that was recomputed as `recomputed`.
 bool fails(const at::Tensor& original, const at::Tensor& recomputed) {
   Verification verification;
-  verification.compare({0, 3}, original, recomputed, {});
+  verification.add({0, 3}, Verification::differs(original, recomputed), {});
   return !verification.read().empty();
 }
 
@@ -86,11 +86,11 @@ TEST(Verification, FindsTheBufferThatCausedAMismatch) {
   Verification verification;
   const at::Tensor good = at::ones({4});
   const at::Tensor bad = at::zeros({4});
-  verification.compare({0, 1}, good, bad, {});
-  verification.compare({0, 2}, good, bad,
-                       {{0, 1}, {0, 2}});  // A buffer may be among what it is made of.
-  verification.compare({0, 3}, good, bad, {{0, 4}});
-  verification.compare({0, 4}, good, good, {{0, 1}});
+  verification.add({0, 1}, Verification::differs(good, bad), {});
+  verification.add({0, 2}, Verification::differs(good, bad),
+                   {{0, 1}, {0, 2}});  // A buffer may be among what it is made of.
+  verification.add({0, 3}, Verification::differs(good, bad), {{0, 4}});
+  verification.add({0, 4}, Verification::differs(good, good), {{0, 1}});
   const std::vector<Verification::Failure> failures = verification.read();
   ASSERT_EQ(failures.size(), 3U);
   EXPECT_EQ(failures[0].key.buffer, 1);
@@ -104,9 +104,9 @@ TEST(Verification, FindsTheBufferThatCausedAMismatch) {
 
 TEST(Verification, FailsABufferThatWasRightInOneMicroBatchAndWrongInAnother) {
   Verification verification;
-  verification.compare({0, 1}, at::ones({4}), at::ones({4}), {});
-  verification.compare({0, 1}, at::ones({4}), at::zeros({4}), {});
-  verification.compare({0, 1}, at::ones({4}), at::ones({4}), {});
+  verification.add({0, 1}, Verification::differs(at::ones({4}), at::ones({4})), {});
+  verification.add({0, 1}, Verification::differs(at::ones({4}), at::zeros({4})), {});
+  verification.add({0, 1}, Verification::differs(at::ones({4}), at::ones({4})), {});
   EXPECT_EQ(verification.read().size(), 1U);
 }
 

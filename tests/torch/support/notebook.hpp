@@ -14,6 +14,14 @@
 
 namespace spillway::testing {
 
+/// Repeats the job's calls; returns how many kernels repeated several of them.
+inline int replay(RecipeBook& book, const Replay::Job& job, ChainRunner* chains = nullptr) {
+  Replay replay(book, job, chains != nullptr);
+  const int kernels = replay.run(chains);
+  (void)replay.finish(book);
+  return kernels;
+}
+
 class Notebook final : public CallListener {
  public:
   /// Records the operators that `program` calls; returns its result.
@@ -77,7 +85,7 @@ class Notebook final : public CallListener {
 
   /// The recomputed value, viewed as by `window`.
   [[nodiscard]] at::Tensor recompute(ValueId value, const TensorWindow& window) {
-    if (!book_.value(value).recomputed) Replay::run(book_, job_for({value}));
+    if (!book_.value(value).recomputed) (void)replay(book_, job_for({value}));
     return window.on(book_.value(value).recomputed);
   }
   /// The recomputed value of the tensor.
