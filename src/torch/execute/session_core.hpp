@@ -414,7 +414,7 @@ class SessionCore final : public Interceptor,
   CopyChecks copy_checks_;
   // By chunk and buffer: why it is kept from the next step on.
   std::map<Verification::Key, std::string> owned_elsewhere_;
-  std::exception_ptr step_error_;  // Thrown by Step::end(), or by the next begin_step().
+  std::exception_ptr step_error_;             // Thrown by Step::end(), or by the next begin_step().
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.
   std::vector<CallId> running_calls_;
@@ -472,8 +472,8 @@ class SessionCore final : public Interceptor,
     /// kSettling -> kSettled: enough steady steps. kSettled -> kSettling: another plan.
     enum class State { kSettling, kSettled };
     State state = State::kSettling;
-    int steps = 0;  // Steady ones with this plan.
-    int wanted_steps = 4;  // That many show how much the plan needs.
+    int steps = 0;              // Steady ones with this plan.
+    int wanted_steps = 4;       // That many show how much the plan needs.
     bool verified = false;      // One of them verified.
     Bytes reach;                // Of those steps.
     std::optional<Bytes> kept;  // By the last trim, if steps since then needed no more.

@@ -68,6 +68,7 @@ class Replay {
     bool taken = false;    // Out of the book, or computed; else an input, which belongs to others.
     bool wanted = false;
     bool may_change = false;  // Shares memory with an owner who may have changed it since.
+    bool copied = false;      // `storage` has what a weight was before it was written.
 
     [[nodiscard]] bool needed() const noexcept { return wanted || readers_left > 0 || uses > 0; }
     void read() noexcept {

@@ -129,7 +129,8 @@ class UnlockableDevice final : public testing::WrappingTorchDevice {
   [[nodiscard]] Bytes host_chunk() const override { return SlabOptions{}.chunk; }
 
  private:
-  testing::FaultyDevice device_{inner_device(), {.failing_registration = 0}};
+  testing::FaultyDevice device_{inner_device(),
+                                {.failing_registration = 0, .failing_registrations = 1000}};
   std::unique_ptr<Stream> stream_ = device_.make_stream("cpu");
 };
 
