@@ -120,6 +120,10 @@ struct SessionReport {
   Bytes host_pinned;  ///< Pinned host memory now.
   /// Why no more could be pinned, and what to do; empty if all that was wanted is.
   std::string host_problem;
+  /// What saved buffers have now, on the device and in host memory. Between steps only graphs that
+  /// still live have any.
+  Bytes device_now;
+  Bytes host_now;
 
   std::optional<BudgetReport> budget;  ///< Of a session with a budget.
 

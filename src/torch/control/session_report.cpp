@@ -125,6 +125,8 @@ SessionReport SessionCore::report() const {
   report.host_peak = tier_->counts().peak;
   report.host_pinned = slab_->usage().pinned;
   report.host_problem = slab_->problem();
+  report.device_now = Bytes(on_device_);
+  report.host_now = tier_->counts().current;
   report.shard = shard_report();
   if (options_.budget) report.budget = budget_report();
   if (plan_ == nullptr) return report;
@@ -235,6 +237,8 @@ std::string SessionReport::to_json() const {
   json["host_peak"] = host_peak.count();
   json["host_pinned"] = host_pinned.count();
   json["host_problem"] = host_problem;
+  json["device_now"] = device_now.count();
+  json["host_now"] = host_now.count();
   json["actions"] = nlohmann::ordered_json::object();
   for (const auto& [action, totals] : actions) {
     json["actions"][action] = {{"buffers", totals.buffers}, {"bytes", totals.bytes.count()}};

@@ -161,6 +161,23 @@ TEST(Session, DoesNotGrowOverManySteps) {
   EXPECT_TRUE(session.report().fallbacks.empty());
 }
 
+TEST(Session, ReportsWhatLivingGraphsHold) {
+  Session session(offload_everything());
+  TinyModel model({});
+  session.register_model(model);
+  at::Tensor loss;
+  for (int i = 0; i < 2; ++i) {
+    const auto step = session.step();
+    loss = model.loss(model.tokens(1, 32, i));
+    loss.backward({}, /*retain_graph=*/true);
+  }
+  EXPECT_GT(session.report().device_now, 0_B) << session.report();
+  EXPECT_GT(session.report().host_now, 0_B) << session.report();
+  loss.reset();
+  EXPECT_EQ(session.report().device_now, 0_B) << session.report();
+  EXPECT_EQ(session.report().host_now, 0_B) << session.report();
+}
+
 TEST(Scope, NestsAndIsEmptyWhileNoSessionRecords) {
   const Scope outside("layers.0");
   EXPECT_EQ(Scope::current(), "");
