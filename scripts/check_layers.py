@@ -90,6 +90,7 @@ ROOM_OF_HEADER: dict[str, str] = {
     "spillway/torch/session.hpp": "execute",
     "spillway/torch/session_report.hpp": "device",
     "spillway/torch/shard_group.hpp": "device",
+    "spillway/torch/unmanaged.hpp": "hooks",
     "spillway/comm/expert_slice.hpp": ".",
 }
 

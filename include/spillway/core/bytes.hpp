@@ -46,8 +46,8 @@ inline constexpr Bytes kMostBytes{1ULL << 48U};
 }
 
 /// Reads "8 GiB", "1.5GB", "512 MiB", "4096" or "0". Units: B, kB, MB, GB, TB (powers of 1000) and
-/// KiB, MiB, GiB, TiB (powers of 1024), in any case; no unit means bytes. Part bytes are cut off. At
-/// most kMostBytes.
+/// KiB, MiB, GiB, TiB (powers of 1024), in any case; no unit means bytes. Part bytes are cut off.
+/// At most kMostBytes.
 /// Errors: InvalidArgument with the text, the position in it and what is accepted.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 

@@ -1,4 +1,4 @@
-/// Which process runs, and what a child made by fork() must leave alone.
+/// Which process runs, and what a child made by fork() must not touch.
 ///
 /// fork() copies memory but only the calling thread. In the child a mutex may stay locked for ever,
 /// nobody runs what is queued, and destroying a thread or a condition variable waits for threads

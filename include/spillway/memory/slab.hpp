@@ -72,11 +72,11 @@ class Slab final : public LeaseHome {
   void prepare(Bytes size);
 
   /// Gives pinned chunks beyond the first `keep` bytes back to the system, but for those that hold
-  /// blocks in use and half a chunk ahead of them: the background thread waits for the last users of
-  /// the blocks that were there, then unregisters and frees chunk by chunk, from the end.
-  /// Blocks the caller until that is done, so that nothing is unregistered while a CUDA graph is
-  /// captured. Call it between steps, with what the next steps are known to need: a block that is
-  /// handed out beyond, meanwhile or later, waits until its chunk is pinned again.
+  /// blocks in use and half a chunk ahead of them: the background thread waits for the last users
+  /// of the blocks that were there, then unregisters and frees chunk by chunk, from the end. Blocks
+  /// the caller until that is done, so that nothing is unregistered while a CUDA graph is captured.
+  /// Call it between steps, with what the next steps are known to need: a block that is handed out
+  /// beyond, meanwhile or later, waits until its chunk is pinned again.
   void trim(Bytes keep);
 
   /// How far into the addresses blocks reached since the last call: what trim() may keep to leave

@@ -88,8 +88,8 @@ struct SessionOptions {
   std::optional<at::Device> device;
   /// Smaller buffers are always kept.
   Bytes small{64ULL << 10U};
-  /// Host memory for offloaded buffers where neither rules nor plan set a limit; at most this rank's
-  /// share of half of what is free on the node, control groups included.
+  /// Host memory for offloaded buffers where neither rules nor plan set a limit; at most this
+  /// rank's share of half of what is free on the node, control groups included.
   Bytes host{64ULL << 30U};
   /// How much of it to pin at once, in the background, before the first step needs it. The more is
   /// pinned, the faster the recording step. Of what steps pinned beyond that, the session gives

@@ -80,8 +80,8 @@ class TorchDevice {
   [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
   /// Writes a 64-bit number that storages with the same bits share into `number`, one of type long
-  /// on this device; other bits give another one, but for a chance of 2^-64 or so. Ranks may compare
-  /// it. Queued on current_stream(); waits for nothing.
+  /// on this device; other bits give another one, but for a chance of 2^-64 or so. Ranks may
+  /// compare it. Queued on current_stream(); waits for nothing.
   virtual void digest(const c10::Storage& storage, const at::Tensor& number) = 0;
 
   /// In which steps host memory is pinned for offloaded buffers: small where a step costs nothing,

@@ -169,8 +169,8 @@ void SessionCore::ensure_on_device(SavedBuffer& buffer) {
 bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   const auto alive = buffer.original.lock();
   if (!alive) return false;
-  // Autograd would have held this storage and read what it has now, whoever wrote that, and wherever
-  // its owner put it.
+  // Autograd would have held this storage and read what it has now, whoever wrote that, and
+  // wherever its owner put it.
   const bool moved = !buffer.has_saved_memory(*alive);
   buffer.storage = c10::Storage(alive);
   count_allocated(buffer.bytes);

@@ -20,7 +20,7 @@ CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage) {
 }
 
 void SessionCore::check_copy(const SavedBuffer& buffer) {
-  if (buffer.pass->over) return;  // Its step has told what it found.
+  if (buffer.pass->over) return;  // Its step has reported what it found.
   const CopyChecks::Key key{buffer.pass->key.chunk, buffer.id, buffer.bytes};
   copy_checks_.expect_equal(key, CopyFault::kCopyDiffers, buffer.digest, digest_of(buffer.storage));
   if (buffer.digest_at_release < 0) return;

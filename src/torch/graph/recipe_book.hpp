@@ -110,8 +110,8 @@ struct Call {
 
 class RecipeBook {
  public:
-  /// Whether a storage was registered as a parameter or a buffer: never recomputed, never written by
-  /// a replay, and so is what weight_of() finds.
+  /// Whether a storage was registered as a parameter or a buffer: never recomputed, never written
+  /// by a replay, and so is what weight_of() finds.
   using IsFixed = std::function<bool(const c10::StorageImpl*)>;
 
   RecipeBook(IsFixed is_fixed, bool collectives_may_be_repeated)

@@ -11,7 +11,7 @@ namespace {
 std::atomic<IsParameter> g_is_parameter = nullptr;
 
 bool is_weight(const at::Tensor& tensor) {
-  // Not Tensor::is_leaf(), which may compute the history of a view anew.
+  // Not Tensor::is_leaf(), which may compute the history of a view.
   const torch::autograd::AutogradMeta* const meta =
       torch::autograd::impl::get_autograd_meta(tensor);
   if (meta != nullptr && meta->requires_grad_ && meta->grad_fn_ == nullptr) return true;

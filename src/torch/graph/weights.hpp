@@ -1,7 +1,7 @@
 /// Which tensors are weights; internal.
 ///
-/// A weight belongs to its owner, who may replace its memory at any time: gather it, free it, gather
-/// it again. So it is never moved, and whoever reads it later reads the memory it has then.
+/// A weight belongs to its owner, who may replace its memory at any time: gather it, free it,
+/// gather it again. So it is never moved, and whoever reads it later reads the memory it has then.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -31,9 +31,9 @@ struct ExpectedSaves {
   bool take() {
     const IsFunctionSaving test = g_function_saves;
     if (test == nullptr || !test()) return false;
-    const bool plain = left_to_autograd[next++];
+    const bool left = left_to_autograd[next++];
     if (next == left_to_autograd.size()) *this = {};
-    return plain;
+    return left;
   }
 };
 

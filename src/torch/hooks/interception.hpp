@@ -2,8 +2,8 @@
 ///
 /// torch asks its default engine for hooks whenever it saves a tensor. install_interception() puts
 /// an engine in front of the present one that answers with ours while the asking thread is in a
-/// session's step (StepThread), and passes everything else on. It works the same in C++ programs and under
-/// Python, and no Python object is made for a saved tensor.
+/// session's step (StepThread), and passes everything else on. It works the same in C++ programs
+/// and under Python, and no Python object is made for a saved tensor.
 #pragma once
 
 #include <memory>
@@ -37,9 +37,10 @@ class Interceptor {
 /// Once for the process; later calls do nothing.
 void install_interception();
 
-// torch makes a new variable of whatever it unpacks with hooks, so a weight that a custom function of
-// Python saved would come back without the attributes of its Parameter. Such a save gets no hooks;
-// torch asks for them before it says of what, so the function's list is noted when it is given.
+// torch makes a new variable of whatever it unpacks with hooks, so a weight that a custom function
+// of Python saved would come back without the attributes of its Parameter. Such a save gets no
+// hooks; torch asks for them before it says of what, so the function's list is noted when it is
+// given.
 
 /// The tensors that a custom function is going to save on this thread, in order: whether each is
 /// left to autograd. Replaces an earlier list.

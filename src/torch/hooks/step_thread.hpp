@@ -2,8 +2,8 @@
 ///
 /// The thread finds the step through a thread-local that cannot dangle: it shares this object with
 /// the session, and end() takes effect from whatever thread it is called. The thread notices when
-/// it saves a tensor or calls an operator next, cleans up what is its own, and goes on as plain
-/// autograd. A child made by fork() is in no step.
+/// it saves a tensor or calls an operator next, cleans up what is its own, and goes on with
+/// autograd alone. A child made by fork() is in no step.
 #pragma once
 
 #include <atomic>
@@ -79,7 +79,7 @@ class StepThread {
   static void leave() noexcept;
   static ThreadEnd& thread_end();
 
-  // Plain: it can be read until the very end of a thread. ThreadEnd holds the object.
+  // Not an object: it can be read until the very end of a thread. ThreadEnd holds the object.
   static thread_local constinit inline StepThread* t_step = nullptr;
 
   Session session_;

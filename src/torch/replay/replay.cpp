@@ -330,6 +330,10 @@ std::vector<c10::Storage> Replay::finish(RecipeBook& book) {
 
 std::vector<c10::Storage> Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
   std::deque<ValueId>& cached = book.cached();
+  // Some were cached once, are gone since, and are somebody else's result now.
+  std::erase_if(cached, [&](ValueId id) {
+    return !book.value(id).recomputed || job.wanted.contains(id);
+  });
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
       const bool stays = book.value(made.value).recomputed && !job.wanted.contains(made.value);
@@ -338,11 +342,10 @@ std::vector<c10::Storage> Replay::trim(RecipeBook& book, const Job& job, std::si
   }
   std::vector<c10::Storage> garbage;
   std::size_t bytes = 0;
-  for (const ValueId id : cached) bytes += book.value(id).recomputed ? book.value(id).bytes : 0;
+  for (const ValueId id : cached) bytes += book.value(id).bytes;
   while (bytes > bound && !cached.empty()) {
     Value& oldest = book.value(cached.front());
     cached.pop_front();
-    if (!oldest.recomputed) continue;
     bytes -= oldest.bytes;
     garbage.push_back(std::exchange(oldest.recomputed, c10::Storage()));
   }

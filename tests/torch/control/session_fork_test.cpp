@@ -101,20 +101,20 @@ TEST_P(SessionFork, AChildIsInNoStep) {
             "exited with 0");
 }
 
-TEST_P(SessionFork, AChildIsToldThatItHasNoSession) {
+TEST_P(SessionFork, AChildLearnsThatItHasNoSession) {
   const auto step = session_->step();
   const at::Tensor value = loss();
   EXPECT_EQ(in_child([&] {
-              const auto told = [](const std::string& text, const char* what) {
+              const auto says = [](const std::string& text, const char* what) {
                 return text.find(what) != std::string::npos;
               };
               const std::string in_step =
                   testing::error_text<InvalidArgument>([&] { (void)session_->step(); });
-              if (!told(in_step, "[step] this session belongs to the process that called fork()"))
+              if (!says(in_step, "[step] this session belongs to the process that called fork()"))
                 return 1;
               const std::string in_report =
                   testing::error_text<InvalidArgument>([&] { (void)session_->report(); });
-              return told(in_report, "[report] this session belongs to") ? 0 : 2;
+              return says(in_report, "[report] this session belongs to") ? 0 : 2;
             }),
             "exited with 0");
 }

@@ -29,8 +29,8 @@ std::vector<at::Tensor> square_weights() {
   return all;
 }
 
-/// As Megatron's CheckpointWithoutOutput: the output of the activation is freed when the product has
-/// read it, and computed again when the product's gradient is there. Then its owner forgets it.
+/// As Megatron's CheckpointWithoutOutput: the output of the activation is freed when the product
+/// has read it, and computed again when the product's gradient is there. Then its owner forgets it.
 at::Tensor discard_outputs(const std::vector<at::Tensor>& weights, int step) {
   at::Tensor x = at::randn({kRows, kRows});
   for (const at::Tensor& weight : weights) {

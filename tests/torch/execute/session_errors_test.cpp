@@ -1,4 +1,4 @@
-// Errors where none may be lost, writes that nobody told of, and copies that are damaged.
+// Errors where none may be lost, writes that autograd does not see, and copies that are damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,7 +159,7 @@ class SpyTorchDevice final : public testing::WrappingTorchDevice {
   SpyDevice spy_{inner().device()};
 };
 
-TEST(LostErrors, ADamagedCopyIsToldAtTheEndOfItsStep) {
+TEST(LostErrors, ADamagedCopyIsAnErrorAtTheEndOfItsStep) {
   const testing::Deterministic deterministic;
   at::Tensor weight = testing::weight({kSide, kSide});
   const auto gradient = [&](SpyTorchDevice* device) {
@@ -223,7 +223,7 @@ TEST(UnseenWrites, AreSeenInStepsThatRecompute) {
   }
 }
 
-TEST(UnseenWrites, AreToldByVerificationOfOffloadedTensors) {
+TEST(UnseenWrites, AreFoundByVerificationOfOffloadedTensors) {
   SessionOptions options = testing::offload_everything();
   options.verify_every = 1;
   options.offload_window = 32_KiB;
@@ -240,17 +240,17 @@ TEST(UnseenWrites, AreToldByVerificationOfOffloadedTensors) {
     return loss + y.sum();
   });
   Session session(std::move(options));
-  int told = 0;
+  int errors = 0;
   for (int i = 0; i < 7; ++i) {
     const at::Tensor right = steps.baseline(i);
     try {
       EXPECT_TRUE(steps.run(session, i).equal(right)) << i << session.report();
     } catch (const VerificationError& error) {
-      ++told;
+      ++errors;
       EXPECT_THAT(error.what(), HasSubstr("it was written in place after autograd had saved it"));
     }
   }
-  EXPECT_EQ(told, 1) << session.report();
+  EXPECT_EQ(errors, 1) << session.report();
 }
 
 }  // namespace

@@ -94,6 +94,29 @@ TEST_F(ReplayTest, FreesAValueAfterItsLastReader) {
   EXPECT_TRUE(is_recomputed(notebook_.value_of(right)));
 }
 
+TEST_F(ReplayTest, NeverEvictsWhatAJobIsWantedFor) {
+  ValueId shared = -1;
+  at::Tensor left;
+  const at::Tensor right = notebook_.follow([&] {
+    const at::Tensor first = x_ * 2;
+    shared = notebook_.value_of(first);
+    left = first.sin();
+    return first.cos();
+  });
+  expect({notebook_.value_of(left), notebook_.value_of(right)});
+  const auto run_and_trim = [&](ValueId value, std::size_t bound) {
+    const Replay::Job job = notebook_.job_for({value});
+    (void)testing::replay(notebook_.book(), job);
+    (void)Replay::trim(notebook_.book(), job, bound);
+  };
+  run_and_trim(notebook_.value_of(left), x_.nbytes());
+  EXPECT_TRUE(is_recomputed(shared));  // It is cached for cos().
+  run_and_trim(notebook_.value_of(right), x_.nbytes());
+  EXPECT_FALSE(is_recomputed(shared));
+  run_and_trim(shared, 0);  // Now a buffer of its own.
+  EXPECT_TRUE(is_recomputed(shared));
+}
+
 TEST_F(ReplayTest, RecomputesWhatTheLimitEvicted) {
   ValueId shared = -1;
   at::Tensor left;

@@ -1,4 +1,5 @@
-// Operators with state or memory layouts of their own: attention, normalisation, random numbers, views.
+// Operators with state or memory layouts of their own: attention, normalisation, random numbers,
+// views.
 #include <ATen/ATen.h>
 
 #include "operators.hpp"

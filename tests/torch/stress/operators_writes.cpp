@@ -1,4 +1,5 @@
-// Operators that write: in place, through detach(), through .data, and into memory that others manage.
+// Operators that write: in place, through detach(), through .data, and into memory that others
+// manage.
 #include <memory>
 
 #include <ATen/ATen.h>

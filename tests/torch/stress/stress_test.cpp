@@ -1,4 +1,5 @@
-// Random programs under every policy and window: each step has the bits of the run without a session.
+// Random programs under every policy and window: each step has the bits of the run without a
+// session.
 //
 // Repeating a case, and choosing what programs may do:
 //   SPILLWAY_TEST_SEED=17 build/release/bin/tests/stress_test --gtest_filter='*Offload'
