@@ -16,7 +16,7 @@ from .budget import Budget, read_budget
 from .errors import InvalidArgument
 from .pipeline import Pass, pass_list
 from .report import Report
-from .scopes import ModuleScopes, layer_list, unwrapped
+from .scopes import layer_list, module_names
 from .shard import ShardGroup, read_shard_group
 from .unmanaged import keep_saved_weights
 
@@ -142,6 +142,8 @@ class Session:
         options.fuse_replays = fuse_replays
         options.time_waits_every = time_waits_every
         options.layers = layer_list(model) if layers is None else layers
+        self._module_scopes = _native.ModuleScopes()
+        options.module_scopes = self._module_scopes
         self._native = _native.Session(options)
         keep_saved_weights()
         self.register_model(model)
@@ -230,7 +232,6 @@ class Step:
         self._session = session
         self._schedule = schedule
         self._native: _native.Step | None = None
-        self._scopes: ModuleScopes | None = None
 
     def __enter__(self) -> Step:
         if self._native is not None:
@@ -238,11 +239,10 @@ class Step:
         session = self._session
         if session._native.next_step_records():
             session.register_model(session._model)  # Buffers may have been added or replaced.
-        scopes = session._native.next_step_wants_scopes()
         self._native = session._native.step(self._schedule)
         try:
-            if scopes:
-                self._scopes = ModuleScopes(session._model)
+            if _native.scope_wanted():
+                session._module_scopes.name(module_names(session._model))
         except BaseException:
             self.end()
             raise
@@ -274,13 +274,7 @@ class Step:
     def end(self) -> None:
         """Ends the step early; a second call does nothing. From any thread: the one that began it goes on without."""
         native, self._native = self._native, None
-        scopes, self._scopes = self._scopes, None
-        if native is None:
-            return
-        try:
-            if scopes is not None:
-                scopes.remove()
-        finally:
+        if native is not None:
             native.end()
 
     def __del__(self) -> None:
@@ -320,11 +314,10 @@ def _device_of(model: nn.Module) -> torch.device | None:
 
 
 def _require_module(model: nn.Module, name: str) -> None:
-    try:
-        unwrapped(model).get_submodule(name)
-    except AttributeError:
-        names = [each for each, module in unwrapped(model).named_modules() if isinstance(module, nn.ModuleList)]
+    modules = module_names(model)
+    if all(each != name for each, _ in modules):
+        lists = [each for each, module in modules if isinstance(module, nn.ModuleList)]
         raise InvalidArgument(
             f'[session] layers = "{name}": the model has no module of that name; its lists of modules are: '
-            f"{', '.join(names) or 'none'}"
-        ) from None
+            f"{', '.join(lists) or 'none'}"
+        )

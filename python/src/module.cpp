@@ -17,6 +17,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "binding.hpp"
+#include "module_scopes.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/groups/shard_group.hpp"
@@ -130,6 +131,10 @@ void bind_options(py::module_& module) {
       .def_readwrite("fuse_replays", &SessionOptions::fuse_replays)
       .def_readwrite("time_waits_every", &SessionOptions::time_waits_every)
       .def_readwrite("layers", &SessionOptions::layers)
+      .def_property("module_scopes", unread,
+                    [](SessionOptions& options, std::shared_ptr<ModuleScopes> scopes) {
+                      options.scope_source = std::move(scopes);
+                    })
       .def_property("planning_seconds", unread,
                     [](SessionOptions& options, double seconds) {
                       options.planning_time =
@@ -198,7 +203,6 @@ void bind_session(py::module_& module) {
       .def("step", &begin_step, py::arg("schedule"), NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())
-      .def("next_step_wants_scopes", &Session::next_step_wants_scopes, NoGil())
       .def("verify_next_step", &Session::verify_next_step, NoGil())
       .def("trace_next_step", &Session::trace_next_step, NoGil())
       .def(
@@ -287,10 +291,12 @@ void bind_unmanaged(py::module_& module) {
 }
 
 void bind_scopes(py::module_& module) {
+  py::class_<ModuleScopes, std::shared_ptr<ModuleScopes>>(module, "ModuleScopes")
+      .def(py::init<>())
+      .def("name", &ModuleScopes::name, py::arg("modules"));
   module.def("scope_wanted", &Scope::wanted);
-  module.def("enter_scope", &Scope::enter_absolute, py::arg("path"));
-  module.def("enter_inner_scope", &Scope::enter, py::arg("name"));
-  module.def("leave_scope", &Scope::leave);
+  module.def("enter_scope", &Scope::enter, py::arg("name"));
+  module.def("leave_scope", &Scope::leave, py::arg("region"));
   module.def("current_scope", &Scope::current);
 }
 
@@ -300,9 +306,9 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "Sessions, compiled; use the package spillway.";
   prepare_module();
   bind_values(module);
+  bind_scopes(module);
   bind_options(module);
   bind_session(module);
-  bind_scopes(module);
   bind_unmanaged(module);
 }
 

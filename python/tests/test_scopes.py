@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from conftest import Transformer, baseline_step, session_for, tokens, train
 from torch import nn
 
 import spillway
 from spillway import _native
-from spillway.scopes import ModuleScopes, layer_list
+from spillway.scopes import layer_list
 
 
 def scopes_of(session: spillway.Session) -> set[str]:
@@ -70,6 +76,11 @@ def test_rules_go_by_scope():
     assert offloaded and all(scope.startswith(("layers.0.", "layers.1.")) for scope in offloaded), offloaded
 
 
+def record(model: nn.Module) -> None:
+    with session_for(model).step():
+        model(torch.ones(1))
+
+
 class Seen(nn.Module):
     """Notes the scope that it runs in."""
 
@@ -102,9 +113,7 @@ def test_are_exact_out_of_order_and_twice():
             return self.b(self.a(self.a.inner(x)))
 
     model = Odd()
-    scopes = ModuleScopes(model)
-    model(torch.ones(1))
-    scopes.remove()
+    record(model)
     assert model.a.inner.seen == ["a.inner"] * 3
     assert model.a.seen == ["a"] * 4
     assert model.b.seen == ["b"]
@@ -127,9 +136,7 @@ def test_are_left_when_a_module_raises():
             return self.good(x)
 
     model = Catching()
-    scopes = ModuleScopes(model)
-    model(torch.ones(1))
-    scopes.remove()
+    record(model)
     assert model.good.seen == ["good"]
 
 
@@ -140,38 +147,48 @@ def test_stay_right_when_anothers_hook_raises():
         raise ZeroDivisionError
 
     handle = model[0].register_forward_pre_hook(refuse)
-    scopes = ModuleScopes(model)
-    with pytest.raises(ZeroDivisionError):
+    with session_for(model).step():
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(1))
+        assert _native.current_scope() == ""
+        handle.remove()
         model(torch.ones(1))
-    assert _native.current_scope() == ""
-    handle.remove()
-    model(torch.ones(1))
-    scopes.remove()
     assert model[0].seen == ["0"] and model[1].seen == ["1"]
 
 
-def test_hooks_are_there_only_while_a_step_records():
+def test_put_nothing_on_the_modules():
     model = Transformer()
     session = session_for(model)
 
-    def hooks() -> int:
-        return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    def state() -> list[dict[str, object]]:
+        kinds = ["_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called", "forward", "__call__"]
+        return [{kind: str(vars(module).get(kind)) for kind in kinds} for module in model.modules()]
 
-    counts = []
-    for i in range(3):
+    before = state()
+    with session.step():
+        assert _native.scope_wanted() and state() == before
+        baseline_step(model, 0)
+    assert state() == before and "layers.1.mlp.0" in scopes_of(session)
+
+
+def test_are_asked_for_only_while_a_step_records_or_is_traced():
+    model = Transformer()
+    session = session_for(model)
+    wanted = []
+    for i in range(4):
+        if i == 2:
+            session.trace_next_step()
         with session.step():
-            counts.append(hooks())
+            wanted.append(_native.scope_wanted())
             baseline_step(model, i)
-        counts.append(hooks())
-    assert counts[0] > 0 and counts[1:] == [0] * 5
+        assert not _native.scope_wanted()
+    assert wanted == [True, False, True, False]
 
 
 def test_of_a_shared_module_are_its_first_name():
     model = nn.Sequential(Seen(), nn.Identity())
     model.append(model[0])
-    scopes = ModuleScopes(model)
-    model(torch.ones(1))
-    scopes.remove()
+    record(model)
     assert model[0].seen == ["0", "0"]
 
 
@@ -190,6 +207,99 @@ def test_a_step_that_ends_inside_a_module_leaves_its_scopes():
         model.step = step
         model(tokens(0))
     assert _native.current_scope() == ""
+
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, seen: list[str]) -> torch.Tensor:
+        context.save_for_backward(x.exp())
+        seen.append(_native.current_scope())
+        return x.exp()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * context.saved_tensors[0], None
+
+
+def test_of_functions_generators_and_checkpoints_are_the_modules():
+    class Odd(Seen):
+        def parts(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+            yield x.cos()
+            self.seen.append(_native.current_scope())
+            yield self.inner(x) if self.inner is not None else x
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = sum(map(torch.sin, self.parts(x)), x)
+            return Function.apply(x, self.seen)
+
+    model = nn.Sequential(Odd(Seen()), Odd(), nn.Linear(64, 64))
+    session = session_for(model, small="1 B")
+    x = torch.ones(64, 64, requires_grad=True)
+    with session.step():
+        y = torch.utils.checkpoint.checkpoint(model[0].__call__, x, use_reentrant=False)
+        generator = model[1].parts(y)  # Runs where it is asked, outside of all modules.
+        model[2](model[1](next(generator) + next(generator))).sum().backward()
+    first = ["0"] * 2
+    assert model[0].seen[:2] == first and model[0].inner.seen[0] == "0.inner"
+    assert model[1].seen == ["", "1", "1"]
+    assert {"1", "2", ""} <= scopes_of(session)
+
+
+def test_of_other_threads_are_empty():
+    model = nn.Sequential(Seen())
+    with session_for(model).step():
+        thread = threading.Thread(target=model, args=(torch.ones(1),))
+        thread.start()
+        thread.join()
+        model(torch.ones(1))
+    assert model[0].seen == ["", "0"]
+
+
+def test_keep_nothing_alive():
+    class Frees(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.alive: list[bool] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = x.exp()
+            freed = weakref.ref(made)
+            assert _native.current_scope() == "0"
+            made = made.cos()
+            self.alive.append(freed() is not None)
+            return made
+
+    model = nn.Sequential(Frees())
+    record(model)
+    assert model[0].alive == [False]
+    weak = weakref.ref(model[0])
+    session = session_for(model)
+    with session.step():
+        pass
+    del model[0]
+    gc.collect()
+    assert weak() is None
+
+
+def test_are_read_while_other_threads_want_the_interpreter():
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+            gc.collect(0)
+
+    model = Transformer(layers=1)
+    session = session_for(model)
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        with session.step():
+            baseline_step(model, 0)
+    finally:
+        stop.set()
+        thread.join()
+    assert "layers.0.mlp.1" in scopes_of(session)
 
 
 def test_of_a_region_are_added_to_the_modules():

@@ -51,6 +51,7 @@
 #include "spillway/plan/profile.hpp"
 #include "spillway/plan/rules.hpp"
 #include "spillway/plan/schedule.hpp"
+#include "spillway/torch/scope.hpp"
 #include "spillway/torch/session_report.hpp"
 #include "spillway/torch/shard_group.hpp"
 #include "spillway/trace/trace.hpp"
@@ -114,6 +115,8 @@ struct SessionOptions {
   /// The scope whose numbered children are the model's layers ("model.layers"); empty: the scope
   /// with the longest such list.
   std::string layers;
+  /// The scopes of a program that is not C++; null: spillway::Scope alone names scopes.
+  std::shared_ptr<ScopeSource> scope_source;
 };
 
 /// One optimizer step's forward and backward passes; ends when destroyed. Move-only.
@@ -212,8 +215,6 @@ class Session {
   void record_next_step();
   /// Whether the step that begins next records.
   [[nodiscard]] bool next_step_records() const;
-  /// Whether the next step needs scopes: it records or is traced.
-  [[nodiscard]] bool next_step_wants_scopes() const;
 
   /// The profile of the last recording step; null before.
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;

@@ -75,10 +75,6 @@ void Session::record_next_step() { here(core_, "step").record_next_step(); }
 
 bool Session::next_step_records() const { return here(core_, "step").next_step_records(); }
 
-bool Session::next_step_wants_scopes() const {
-  return here(core_, "step").next_step_wants_scopes();
-}
-
 std::shared_ptr<const Profile> Session::profile() const { return here(core_, "profile").profile(); }
 
 std::shared_ptr<const Plan> Session::plan() const { return here(core_, "plan").plan(); }

@@ -108,8 +108,9 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
     clock_.start(recording_ ? &watch_ : nullptr, traces);
   }
   CallListener* const listener = book_ != nullptr ? this : nullptr;
-  step_thread_ = StepThread::begin(
-      {weak_from_this(), this, listener, listener != nullptr && (recording_ || traces)});
+  step_thread_ =
+      StepThread::begin({weak_from_this(), this, listener,
+                         listener != nullptr && (recording_ || traces), options_.scope_source});
   return step_thread_->number();
 }
 

@@ -12,11 +12,6 @@ void SessionCore::trace_next_step() {
   trace_next_ = true;
 }
 
-bool SessionCore::next_step_wants_scopes() const {
-  const std::lock_guard lock(mutex_);
-  return record_next_ || trace_next_;
-}
-
 void SessionCore::begin_trace() {
   tracing_.reset();
   if (!std::exchange(trace_next_, false)) return;

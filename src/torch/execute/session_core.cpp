@@ -6,7 +6,6 @@
 #include "spillway/core/error.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "torch/graph/weights.hpp"
-#include "torch/hooks/scope_recording.hpp"
 #include "torch/replay/collective_results.hpp"
 
 namespace spillway {
@@ -110,6 +109,7 @@ SessionCore::~SessionCore() = default;
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const bool captures = device_->is_capturing();
   const ClockPause clock_pause(*this);
+  const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
   if (captures || !runs_here()) {
     if (captures) note_capture();
@@ -130,7 +130,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   int id = -1;
   ActionKind action = ActionKind::kKeep;
   if (recording_) {
-    id = pass.profiler->save(tensor, fixed, value, running_operator());
+    id = pass.profiler->save(tensor, fixed, value, {running_operator(), scope});
     action = ActionKind::kOffload;
   } else if (const ChunkLayout* const layout = pass.layout.get();
              layout != nullptr && !pass.diverged) {

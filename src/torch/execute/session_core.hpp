@@ -77,7 +77,6 @@ class SessionCore final : public Interceptor,
   void announce_backward(StepNumber number);
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
-  [[nodiscard]] bool next_step_wants_scopes() const;
   void use_plan(Plan plan);
   void verify_next_step();
   void set_shard_group(std::shared_ptr<ShardGroup> group);

@@ -19,6 +19,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
   if (device_->is_capturing()) return -1;
   const ClockPause clock_pause(*this);
+  const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
@@ -31,9 +32,9 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   }
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
-  if (recording_) call_locations_.push_back({Scope::current(), forward});
+  if (recording_) call_locations_.push_back({scope, forward});
   if (tracing_ != nullptr) {
-    tracing_->call_begins(pass, book_->call(id).number, name_in(Scope::current(), traits.name));
+    tracing_->call_begins(pass, book_->call(id).number, name_in(scope, traits.name));
   }
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
   return id;

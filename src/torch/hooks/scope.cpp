@@ -1,5 +1,7 @@
 #include "spillway/torch/scope.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -9,48 +11,55 @@
 namespace spillway {
 namespace {
 
-struct ThreadScopes {
+struct Region {
+  std::uint64_t id;
+  ScopeSource::Place place;  // Where it was entered.
   std::string path;
-  std::vector<std::string> before;  // The path outside of each scope.
 };
 
-ThreadScopes& scopes() {
-  thread_local ThreadScopes value;
+std::vector<Region>& regions() {
+  thread_local std::vector<Region> value;
   return value;
+}
+
+/// Precondition: scopes are wanted.
+ScopeSource::Place current_place() {
+  const std::shared_ptr<ScopeSource> source = StepThread::current()->scope_source();
+  return source == nullptr ? ScopeSource::Place() : source->place();
+}
+
+std::string path_at(const ScopeSource::Place& place) {
+  const auto region = std::find_if(regions().rbegin(), regions().rend(),
+                                   [&](const Region& each) { return each.place == place; });
+  return region == regions().rend() ? place.scope : region->path;
 }
 
 }  // namespace
 
-const std::string& Scope::current() { return scopes().path; }
+std::string Scope::current() { return wanted() ? path_at(current_place()) : std::string(); }
 
 bool Scope::wanted() {
   const StepThread* const step = StepThread::current();
   return step != nullptr && step->tracks_scopes();
 }
 
-void Scope::enter(std::string_view name) {
-  ThreadScopes& all = scopes();
-  all.before.push_back(all.path);
-  if (!all.path.empty() && !name.empty()) all.path += '.';
-  all.path += name;
+std::uint64_t Scope::enter(std::string_view name) {
+  if (!wanted()) return 0;
+  // A region may be left on another thread, which must not take it for one of its own.
+  static std::atomic<std::uint64_t> entered = 0;
+  Region region{++entered, current_place(), {}};
+  region.path = path_at(region.place);
+  if (!region.path.empty() && !name.empty()) region.path += '.';
+  region.path += name;
+  regions().push_back(std::move(region));
+  return regions().back().id;
 }
 
-void Scope::enter_absolute(std::string_view path) {
-  ThreadScopes& all = scopes();
-  all.before.push_back(std::exchange(all.path, std::string(path)));
+void Scope::leave(std::uint64_t region) noexcept {
+  if (region == 0) return;
+  std::erase_if(regions(), [&](const Region& each) { return each.id == region; });
 }
 
-void Scope::leave() noexcept {
-  ThreadScopes& all = scopes();
-  if (all.before.empty()) return;
-  all.path = std::move(all.before.back());
-  all.before.pop_back();
-}
-
-void forget_scopes() noexcept {
-  ThreadScopes& all = scopes();
-  all.path.clear();
-  all.before.clear();
-}
+void forget_scopes() noexcept { regions().clear(); }
 
 }  // namespace spillway

@@ -17,6 +17,7 @@ namespace spillway {
 
 class CallListener;
 class Interceptor;
+class ScopeSource;
 
 class StepThread {
  public:
@@ -24,8 +25,9 @@ class StepThread {
   struct Session {
     std::weak_ptr<void> owner;
     Interceptor* interceptor = nullptr;
-    CallListener* listener = nullptr;  ///< Null: operators are not recorded.
-    bool scopes = false;               ///< Scopes are tracked.
+    CallListener* listener = nullptr;              ///< Null: operators are not recorded.
+    bool scopes = false;                           ///< Scopes are tracked.
+    std::weak_ptr<ScopeSource> scope_source = {};  ///< Null: Scope alone names scopes.
   };
 
   /// The session of a step, alive as long as this is.
@@ -63,6 +65,9 @@ class StepThread {
   /// Unique in the process.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] bool tracks_scopes() const noexcept { return session_.scopes; }
+  [[nodiscard]] std::shared_ptr<ScopeSource> scope_source() const noexcept {
+    return session_.scope_source.lock();
+  }
 
  private:
   /// Leaves the thread's step where the thread ends.

@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "plan/profile/timeline.hpp"
-#include "spillway/torch/scope.hpp"
 
 namespace spillway {
 
-int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value,
-                       const std::string& saver) {
-  const int id = find_or_add(tensor, fixed, value, saver);
+int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save) {
+  const int id = find_or_add(tensor, fixed, value, save);
   SiteProfile site;
   site.buffer = id;
   site.dtype = c10::toString(tensor.scalar_type());
@@ -20,12 +18,12 @@ int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId valu
     site.offset = tensor.storage_offset();
   }
   chunk_.sites.push_back(std::move(site));
-  chunk_.buffers[static_cast<std::size_t>(id)].saves.push_back({saver, Scope::current()});
+  chunk_.buffers[static_cast<std::size_t>(id)].saves.push_back(std::move(save));
   return id;
 }
 
 int PassProfiler::find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
-                              const std::string& saver) {
+                              const Save& save) {
   c10::StorageImpl* const storage =
       tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
   if (storage != nullptr) {
@@ -36,8 +34,8 @@ int PassProfiler::find_or_add(const at::Tensor& tensor, FixedReason fixed, Value
   BufferProfile buffer;
   buffer.id = static_cast<int>(chunk_.buffers.size());
   buffer.size = Bytes(storage == nullptr ? 0 : storage->nbytes());
-  buffer.position.scope = Scope::current();
-  buffer.position.saver = saver;
+  buffer.position.scope = save.scope;
+  buffer.position.saver = save.saver;
   buffer.position.ordinal = ordinals_[buffer.position.scope + "\n" + buffer.position.saver]++;
   buffer.fixed = fixed;
   if (storage != nullptr) {

@@ -24,8 +24,8 @@ class PassProfiler {
  public:
   /// Adds one saved tensor; returns its buffer's id in this pass. `value`: the value it holds, or
   /// -1;
-  /// `saver`: the operator that runs.
-  int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, const std::string& saver);
+  /// `save`: the operator that runs, and its scope.
+  int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save);
   void unpacked(int buffer);
   /// The buffer is never moved: it has another owner when backward reads it, or is written later.
   void fix(int buffer, FixedReason reason);
@@ -54,7 +54,7 @@ class PassProfiler {
 
  private:
   [[nodiscard]] int find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
-                                const std::string& saver);
+                                const Save& save);
   void add_operators(int pass, const RecipeBook& book, const std::vector<CallLocation>& locations);
   void add_recipes(const RecipeBook& book);
 

@@ -1,5 +1,6 @@
 #include "spillway/torch/session.hpp"
 
+#include <deque>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -19,6 +20,7 @@ using testing::error_text;
 using ::testing::HasSubstr;
 using testing::offload_everything;
 using testing::single_step;
+using ::testing::StartsWith;
 using testing::TinyModel;
 using testing::TinyOptions;
 
@@ -338,18 +340,110 @@ TEST(Session, UsesTheGivenListOfLayers) {
   EXPECT_EQ(layers_of("no.such.list"), std::pair(std::string(), 0));
 }
 
-TEST(Scope, MayBeEnteredByItsFullPath) {
-  Session session(offload_everything());
-  const auto step = session.step();
-  const Scope outside("layers.3");
-  Scope::enter_absolute("model.layers.7.mlp");
-  EXPECT_EQ(Scope::current(), "model.layers.7.mlp");
-  {
-    const Scope inside("fc1");
-    EXPECT_EQ(Scope::current(), "model.layers.7.mlp.fc1");
+/// Calls of a program that is not C++: the innermost one is the last.
+class Calls final : public ScopeSource {
+ public:
+  [[nodiscard]] Place place() noexcept override {
+    ++asked;
+    return calls.empty() ? Place() : Place{&calls.back(), calls.back()};
   }
-  Scope::leave();
-  EXPECT_EQ(Scope::current(), "layers.3");
+
+  std::deque<std::string> calls;
+  int asked = 0;
+};
+
+TEST(Scope, IsTheInnermostCallOfTheSourceAndWhatWasEnteredWithinIt) {
+  SessionOptions options = offload_everything();
+  const auto source = std::make_shared<Calls>();
+  options.scope_source = source;
+  Session session(std::move(options));
+  const auto step = session.step();
+  EXPECT_EQ(Scope::current(), "");
+  const Scope outside("epoch");
+  EXPECT_EQ(Scope::current(), "epoch");
+  source->calls = {"layers.7"};
+  EXPECT_EQ(Scope::current(), "layers.7");
+  {
+    const Scope rotary("rotary");
+    const Scope part("sin");
+    EXPECT_EQ(Scope::current(), "layers.7.rotary.sin");
+    source->calls.emplace_back("layers.7.mlp");
+    EXPECT_EQ(Scope::current(), "layers.7.mlp");
+    source->calls.pop_back();
+    EXPECT_EQ(Scope::current(), "layers.7.rotary.sin");
+  }
+  EXPECT_EQ(Scope::current(), "layers.7");
+  source->calls.clear();
+  EXPECT_EQ(Scope::current(), "epoch");
+}
+
+TEST(Scope, AsksItsSourceOnlyInRecordingAndTracedSteps) {
+  SessionOptions options = offload_everything();
+  const auto source = std::make_shared<Calls>();
+  source->calls = {"layers.0.mlp"};
+  options.scope_source = source;
+  Session session(std::move(options));
+  TinyModel model({});
+  session.register_model(model);
+  std::vector<bool> asked;
+  for (int i = 0; i < 4; ++i) {
+    if (i == 3) session.trace_next_step();
+    source->asked = 0;
+    {
+      const auto step = session.step();
+      model.loss(model.tokens(2, 32, i)).backward();
+    }
+    asked.push_back(source->asked > 0);
+  }
+  EXPECT_EQ(asked, (std::vector<bool>{true, false, false, true}));
+  EXPECT_THAT(session.profile()->chunks.front().buffers.front().position.scope,
+              StartsWith("layers.0.mlp"));
+}
+
+TEST(Scope, AsksItsSourceWhileTheSessionIsNotLocked) {
+  /// Uses the session, as an interpreter may when it collects garbage.
+  class Reports final : public ScopeSource {
+   public:
+    [[nodiscard]] Place place() noexcept override {
+      if (session != nullptr) steps += static_cast<int>(session->report().steps) + 1;
+      return {};
+    }
+
+    Session* session = nullptr;
+    int steps = 0;
+  };
+  SessionOptions options = offload_everything();
+  const auto source = std::make_shared<Reports>();
+  options.scope_source = source;
+  Session session(std::move(options));
+  source->session = &session;
+  TinyModel model({});
+  session.register_model(model);
+  const auto step = session.step();
+  model.loss(model.tokens(2, 32, 0)).backward();
+  EXPECT_GT(source->steps, 0);
+}
+
+TEST(Scope, MayBeLeftInAnyOrder) {
+  Session session(offload_everything());
+  std::uint64_t late = 0;
+  {
+    const auto step = session.step();
+    const std::uint64_t outer = Scope::enter("outer");
+    const std::uint64_t inner = Scope::enter("inner");
+    Scope::leave(outer);
+    EXPECT_EQ(Scope::current(), "outer.inner");
+    Scope::leave(inner);
+    EXPECT_EQ(Scope::current(), "");
+    late = Scope::enter("late");
+  }
+  EXPECT_EQ(Scope::enter("between steps"), 0U);
+  session.record_next_step();
+  const auto step = session.step();
+  EXPECT_EQ(Scope::current(), "");
+  const Scope scope("scope");
+  Scope::leave(late);
+  EXPECT_EQ(Scope::current(), "scope");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/torch/host_memory.hpp"
+#include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 #include "spillway/trace/names.hpp"
 #include "support/error_text.hpp"
@@ -294,12 +295,16 @@ TEST(TracedStep, IsMissingBeforeOneWasTraced) {
               HasSubstr("[trace] no step was traced yet; call trace_next_step()"));
 }
 
-TEST(TracedStep, NeedsScopesBeforeItBegins) {
+TEST(TracedStep, WantsScopes) {
   Traced traced(testing::offload_everything(), 3);
-  EXPECT_FALSE(traced.session.next_step_wants_scopes());
+  {
+    const auto step = traced.session.step();
+    EXPECT_FALSE(Scope::wanted());
+  }
   traced.session.trace_next_step();
-  EXPECT_TRUE(traced.session.next_step_wants_scopes());
   EXPECT_FALSE(traced.session.next_step_records());
+  const auto step = traced.session.step();
+  EXPECT_TRUE(Scope::wanted());
 }
 
 }  // namespace
