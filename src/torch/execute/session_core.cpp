@@ -197,7 +197,8 @@ FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
   if (tensor.device() != device_->torch_device()) return FixedReason::kOtherDevice;
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (const auto found = fixed_.find(storage); found != fixed_.end()) return found->second.reason;
-  if (Bytes(storage->nbytes()) < options_.small) return FixedReason::kSmall;
+  // Nothing of an empty one can be moved, even where no buffer is too small.
+  if (Bytes(storage->nbytes()) < std::max(options_.small, Bytes(1))) return FixedReason::kSmall;
   const at::Tensor weight = weight_of(tensor);
   if (!weight.defined()) return FixedReason::kNone;
   // Its graph holds a leaf, so moving it would free nothing.

@@ -311,6 +311,19 @@ TEST(Session, ReturnsWhetherTheNextStepRecords) {
   EXPECT_EQ(session.report().recorded_steps, 2U);
 }
 
+TEST(Session, KeepsEmptyTensorsWhereNoneIsTooSmall) {
+  SessionOptions options = offload_everything();
+  options.small = Bytes(0);
+  Session session(std::move(options));
+  for (const std::int64_t rows : {0, 4, 0}) {
+    const at::Tensor x = at::ones({rows, 64}).set_requires_grad(true);
+    const auto step = session.step();
+    x.exp().sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::ones({rows, 64}).exp()));
+  }
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
 TEST(Session, UsesTheGivenListOfLayers) {
   const auto layers_of = [](const std::string& wanted) {
     SessionOptions options = offload_everything();
