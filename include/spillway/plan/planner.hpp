@@ -30,6 +30,9 @@ inline constexpr std::string_view kKeptByPlanner = "planner: keep";
 struct PlannerOptions {
   /// The limit on the peak of a step above what is allocated before it.
   Bytes budget;
+  /// The part of `budget` that the plan leaves free for untracked allocations; less of it where no
+  /// plan fits the rest.
+  Bytes reserve = {};
   /// Instead of `budget`: the smallest memory with which a step takes at most so many times as long
   /// as if everything were kept. More than 1.
   std::optional<double> max_slowdown = {};
@@ -53,6 +56,10 @@ struct PlannerOptions {
   std::chrono::milliseconds time_limit{5000};
   /// Called from the planning thread with what is being done. May be empty.
   std::function<void(const std::string&)> progress = {};
+  /// Called from the planning thread as soon as a plan is known that fits. May be empty.
+  std::function<void()> fits = {};
+  /// Asked from the planning thread; true ends the search like the time limit. May be empty.
+  std::function<bool()> unwanted = {};
 };
 
 /// A plan and how good it is. Times and bytes are those of the simulator.
@@ -61,7 +68,11 @@ struct PlannedStep {
   std::int64_t base_ns = 0;  ///< Of a step in which everything is kept.
   Bytes base_peak;           ///< The peak of that step.
   std::int64_t step_ns = 0;
-  Bytes peak;
+  Bytes peak;      ///< With what is reserved.
+  Bytes reserved;  ///< At most PlannerOptions::reserve.
+  /// Of plan_or_smallest(): why no plan fits, with the smallest budget that has a plan, the moment
+  /// and scope that set it, and what would lower it. Empty: this one fits.
+  std::string problem;
   /// The lower bounds on the step time under the budget: of the relaxed MILP model,
   std::int64_t bound_ns = 0;
   /// and from bytes and speeds alone.
@@ -76,6 +87,11 @@ struct PlannedStep {
 /// it, and what would lower it; InvalidArgument for a profile without a timeline or with one link
 /// speed of two; as translate() for rules.
 [[nodiscard]] PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options);
+
+/// As plan_for_budget(), but where no plan fits: the one with the smallest peak that was found, and
+/// PlannedStep::problem.
+/// Errors: as plan_for_budget(); PlanInfeasible only with PlannerOptions::max_slowdown.
+[[nodiscard]] PlannedStep plan_or_smallest(const Profile& profile, const PlannerOptions& options);
 
 /// The smallest budget that has a plan, and what sets it.
 struct SmallestBudget {

@@ -88,9 +88,12 @@ class Planning {
 
   /// Empty if nothing was found that fits.
   [[nodiscard]] std::optional<PlannedStep> plan(std::int64_t budget, std::vector<Choice>& known) {
+    Found simplest = search_.simplest(budget);
+    if (simplest.evaluated.fits() && options_.fits) options_.fits();
     const std::optional<std::int64_t> bound = search_.bound_ns(budget, wary_.link);
     if (!bound && !has_equal()) return std::nullopt;
-    Found found = bound ? search_.best(budget, *bound, known) : within(search_.smallest(), budget);
+    Found found = bound ? search_.best(budget, *bound, std::move(simplest), known)
+                        : within(search_.smallest(), budget);
     if (!found.evaluated.fits() && bound) found = within(search_.smallest(), budget);
     if (has_equal()) {
       shard_what_helps(search_, options_, budget, found);
@@ -100,6 +103,15 @@ class Planning {
     keep_resident_buffers(search_, budget, found);
     known.push_back(found.choice);
     return result(found, budget, bound_of(found, budget, bound));
+  }
+
+  /// The plan of smallest(), as fast as its own peak allows.
+  [[nodiscard]] PlannedStep smallest_plan() {
+    const Found& least = smallest();
+    const std::int64_t peak = count(least.evaluated.simulation.peak);
+    Found found = within(least, peak);
+    keep_resident_buffers(search_, peak, found);
+    return result(found, peak, 0);
   }
 
  private:
@@ -177,8 +189,18 @@ class Planning {
   Simulation base_;
 };
 
-[[noreturn]] void refuse(Planning& planning, Bytes budget) {
-  throw PlanInfeasible("plan", infeasible_text(planning.search(), planning.smallest(), budget));
+/// Counts what is reserved of the budget in the plan's peak.
+void reserve(PlannedStep& step, Bytes budget, Bytes reserved, Bytes wanted) {
+  step.reserved = reserved;
+  step.peak += reserved;
+  step.plan.budget = budget;
+  step.plan.predicted_peak = step.peak;
+  if (wanted == Bytes(0)) return;
+  std::string note =
+      "reserved for untracked allocations (later passes, rounding by the allocator): " +
+      to_string(reserved) + " of the budget of " + to_string(budget);
+  if (reserved < wanted) note += "; " + to_string(wanted) + " wanted, but no plan fits the rest";
+  step.plan.notes.push_back(std::move(note));
 }
 
 /// The smallest budget whose plan is fast enough: between the bound of the MILP model and
@@ -252,14 +274,32 @@ CurvePoint point_of(const PlannedStep& step, const Planning& planning) {
 
 }  // namespace
 
-PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options) {
+PlannedStep plan_or_smallest(const Profile& profile, const PlannerOptions& options) {
   require_usable(profile, options);
   Planning planning(profile, options);
   if (options.max_slowdown) return plan_for_slowdown(planning, *options.max_slowdown);
+  const Bytes budget = options.budget;
+  const Bytes reserved = std::min(options.reserve, budget);
   std::vector<Choice> known;
-  std::optional<PlannedStep> step = planning.plan(count(options.budget), known);
-  if (!step) refuse(planning, options.budget);
-  return std::move(*step);
+  if (std::optional<PlannedStep> step = planning.plan(count(budget - reserved), known)) {
+    reserve(*step, budget, reserved, options.reserve);
+    return std::move(*step);
+  }
+  PlannedStep step = planning.smallest_plan();
+  if (step.peak <= budget) {
+    reserve(step, budget, std::min(reserved, budget - step.peak), options.reserve);
+    return step;
+  }
+  step.problem = infeasible_text(planning.search(), planning.smallest(), budget);
+  reserve(step, budget, Bytes(0), options.reserve);
+  step.plan.notes.emplace_back("no plan fits the budget: this one has the smallest peak found");
+  return step;
+}
+
+PlannedStep plan_for_budget(const Profile& profile, const PlannerOptions& options) {
+  PlannedStep step = plan_or_smallest(profile, options);
+  if (!step.problem.empty()) throw PlanInfeasible("plan", step.problem);
+  return step;
 }
 
 SmallestBudget smallest_budget(const Profile& profile, const PlannerOptions& options) {

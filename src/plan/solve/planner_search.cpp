@@ -48,6 +48,7 @@ milliseconds Search::elapsed() const {
 }
 
 milliseconds Search::time_left() const {
+  if (unwanted()) return milliseconds(0);
   return std::max(milliseconds(0), options_.time_limit - elapsed());
 }
 
@@ -96,14 +97,28 @@ Choice Search::everywhere(ActionKind kind) const {
   return choice;
 }
 
-Found Search::best(std::int64_t budget, std::int64_t bound, const std::vector<Choice>& known) {
+namespace {
+
+/// A plan that fits and moves and repeats nothing: none is better.
+bool is_best(const Found& found) {
+  return found.evaluated.fits() && found.evaluated.simulation.bytes_out == Bytes(0) &&
+         found.evaluated.simulation.replay_ns == 0;
+}
+
+}  // namespace
+
+Found Search::simplest(std::int64_t budget) {
   Found best = look_at(everywhere(ActionKind::kKeep), budget);
-  if (best.evaluated.fits() && best.evaluated.simulation.bytes_out == Bytes(0) &&
-      best.evaluated.simulation.replay_ns == 0) {
-    return best;
-  }
+  if (is_best(best)) return best;
   take_if_better(everywhere(ActionKind::kOffload), budget, best);
   take_if_better(everywhere(ActionKind::kRecompute), budget, best);
+  return best;
+}
+
+Found Search::best(std::int64_t budget, std::int64_t bound, Found simplest,
+                   const std::vector<Choice>& known) {
+  Found best = std::move(simplest);
+  if (is_best(best)) return best;
   for (const Choice& each : known) take_if_better(each, budget, best);
   if (can_try_all()) {
     say("trying every plan");
@@ -156,9 +171,7 @@ bool Search::is_good_enough(const Found& found, std::int64_t bound) const {
 const Found& Search::smallest() {
   if (smallest_) return *smallest_;
   say("looking for the smallest budget");
-  Found best = look_at(everywhere(ActionKind::kKeep), 0);
-  take_if_better(everywhere(ActionKind::kOffload), 0, best);
-  take_if_better(everywhere(ActionKind::kRecompute), 0, best);
+  Found best = simplest(0);
   if (can_try_all()) {
     try_all(0, 0, best);
   } else if (const std::optional<Choice> solved = solve_milp({.stance = Stance::kCautious,
@@ -206,6 +219,7 @@ void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
     }
   }
   while (!best.evaluated.fits() || best.evaluated.simulation.step_ns > bound) {
+    if (unwanted()) return;
     take_if_better(choice, budget, best);
     std::size_t i = 0;
     for (; i < digits.size(); ++i) {
@@ -308,7 +322,7 @@ bool Search::try_choice(Choice choice, std::int64_t budget, int& left, Found& fo
 bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
   bool better = false;
   for (const std::vector<Move>& moves : moves_of_all_layers(evaluator_.spaces())) {
-    if (left <= 0) return better;
+    if (left <= 0 || unwanted()) return better;
     Choice choice = found.choice;
     for (const Move& move : moves) make(move, choice);
     if (!try_choice(std::move(choice), budget, left, found)) continue;
@@ -322,7 +336,7 @@ bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int
                        int& left, Found& found) {
   bool better = false;
   for (const Move& move : moves) {
-    if (left <= 0) return better;
+    if (left <= 0 || unwanted()) return better;
     Choice choice = found.choice;
     make(move, choice);
     if (!try_choice(std::move(choice), budget, left, found)) continue;

@@ -34,9 +34,11 @@ class Search {
   /// No step that takes at most `most_ns` needs less memory; empty: none is so fast.
   [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns,
                                                         const LinkSpeed& link);
-  /// The best that was found; it may not fit. Not worse than the `known` ones. `bound`: that of
-  /// bound_ns() for the profile's link, to know when to stop.
-  [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound,
+  /// The best of three: everything is kept, offloaded or recomputed.
+  [[nodiscard]] Found simplest(std::int64_t budget);
+  /// The best that was found; it may not fit. Not worse than `simplest` and the `known` ones.
+  /// `bound`: that of bound_ns() for the profile's link, to know when to stop.
+  [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound, Found simplest,
                            const std::vector<Choice>& known = {});
   /// The best choice by memory, whatever its time.
   [[nodiscard]] const Found& smallest();
@@ -49,6 +51,7 @@ class Search {
 
  private:
   [[nodiscard]] std::chrono::milliseconds time_left() const;
+  [[nodiscard]] bool unwanted() const { return options_.unwanted && options_.unwanted(); }
   void say(const std::string& text) const;
   [[nodiscard]] Found look_at(Choice choice, std::int64_t budget);
   static void take_if_better(const Found& found, Found& best);

@@ -297,6 +297,51 @@ TEST(Planner, FitsTheSmallestBudgetAndNothingLess) {
                PlanInfeasible);
 }
 
+TEST(Planner, GivesTheSmallestPlanWhereNoneFits) {
+  const Profile profile = testing::llama_profile(4);
+  const Bytes smallest = smallest_budget(profile, within(0_B)).budget;
+  const PlannerOptions options = within(share_of(smallest, 0.9));
+  const PlannedStep step = plan_or_smallest(profile, options);
+  EXPECT_EQ("[plan] " + step.problem, infeasible_text(profile, options));
+  EXPECT_EQ(step.peak, smallest);
+  EXPECT_EQ(simulate(profile, step.plan).peak, smallest);
+  EXPECT_EQ(step.plan.predicted_peak, smallest);
+  EXPECT_EQ(step.plan.budget, options.budget);
+}
+
+TEST(Planner, ReservesNoMoreThanLeavesAPlan) {
+  const Profile profile = testing::llama_profile(4);
+  const Bytes smallest = smallest_budget(profile, within(0_B)).budget;
+  PlannerOptions options = within(share_of(smallest, 1.5));
+  const Bytes room = options.budget - smallest;
+  for (const Bytes wanted : {Bytes(room.count() / 2), room + 1_MiB, options.budget * 2}) {
+    options.reserve = wanted;
+    const PlannedStep step = plan_or_smallest(profile, options);
+    EXPECT_EQ(step.problem, "");
+    EXPECT_EQ(step.reserved, std::min(wanted, room));
+    EXPECT_LE(step.peak, options.budget);
+    EXPECT_LE(simulate(profile, step.plan).peak + step.reserved, options.budget);
+    EXPECT_EQ(plan_for_budget(profile, options).plan, step.plan);
+  }
+}
+
+TEST(Planner, SaysThatAPlanFitsBeforeItHasTheBest) {
+  const Profile profile = testing::llama_profile(4);
+  const Bytes smallest = smallest_budget(profile, within(0_B)).budget;
+  for (const double share : {0.5, 2.0}) {
+    PlannerOptions options = within(share_of(smallest, share));
+    int fits = 0;
+    std::vector<std::string> later;
+    options.fits = [&] { ++fits; };
+    options.progress = [&](const std::string& what) {
+      if (fits > 0) later.push_back(what);
+    };
+    (void)plan_or_smallest(profile, options);
+    EXPECT_EQ(fits, share > 1 ? 1 : 0);
+    EXPECT_EQ(later.empty(), share < 1);
+  }
+}
+
 TEST(Planner, FindsTheSmallestMemoryForASlowdown) {
   const Profile profile = testing::llama_profile(4);
   PlannerOptions options = within(0_B);
