@@ -37,7 +37,8 @@ class Session:
     budget     the most device memory a step may have above what is there before it (weights, gradients, the
                optimizer's): bytes as a number or a text ("8 GiB"), a share of what a step has with everything kept
                (0.33 or "33 %"), or "auto" for what is free, less a margin. The planner then decides what rules leave
-               open. If no plan fits, the next step raises PlanInfeasible, with the smallest budget that has one
+               open. If no plan fits the first profile, the next step raises PlanInfeasible, with the smallest budget
+               that has one; for later profiles see `strict`
     rules      the path of a TOML file, or its text; without budget, rules and plan everything is kept
     plan       the path of a plan's JSON file, or its text; wins over rules, and is executed from the first step on
     device     buffers on this device are managed; by default the one that holds most of the model
@@ -53,6 +54,9 @@ class Session:
                limit on intermediate results that recomputation keeps on the device for reuse
     replan     with a budget: record and plan again when time or peak differ from the prediction by more than the share
                `drift`; the report names drift in any case
+    strict     with a budget: raise whenever no plan fits. Otherwise only before the first plan is executed: from then on
+               training continues under the plan with the smallest peak, even if that is over the budget, with one
+               warning, and the report counts it in its fallbacks
     plan_in_background
                with a budget: train on while the planner works, with everything offloaded; else the recording step
                waits for the plan
@@ -98,6 +102,7 @@ class Session:
         time_waits_every: int = 32,
         shard_group: ShardGroup | None = None,
         fuse_replays: bool = True,
+        strict: bool = False,
     ) -> None:
         for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
             if steps < 0:
@@ -137,6 +142,7 @@ class Session:
             if size is not None:
                 setattr(options, name, _bytes(size))
         options.replan = replan
+        options.strict = strict
         options.plan_in_background = plan_in_background
         options.verify_every = verify_every
         options.fuse_replays = fuse_replays
@@ -174,8 +180,16 @@ class Session:
         self._native.record_next_step()
 
     def next_step_records(self) -> bool:
-        """Whether the step that begins next records."""
+        """Whether the step that begins next is known to record; with `replan` that may turn out only when it begins."""
         return self._native.next_step_records()
+
+    def wait_for_plan(self) -> None:
+        """Waits for the planner, if it works in the background. The plan is executed from the next step on.
+
+        Raises PlanInfeasible, and the planner's other errors, where the next step would raise or record again because
+        of them: for a training that ends before the planner does.
+        """
+        self._native.wait_for_plan()
 
     def verify_next_step(self) -> None:
         """In the next step everything that the plan recomputes is saved as well and compared bit by bit.
@@ -241,7 +255,7 @@ class Step:
             session.register_model(session._model)  # Buffers may have been added or replaced.
         self._native = session._native.step(self._schedule)
         try:
-            if _native.scope_wanted():
+            if _native.scope_wanted():  # Not known before: the step itself may decide to record.
                 session._module_scopes.name(module_names(session._model))
         except BaseException:
             self.end()

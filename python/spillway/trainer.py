@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ._renamed import option_names, with_new_names
+from .errors import Error
 from .session import Session, Step
 
 
@@ -16,11 +18,13 @@ class SessionCallback(TrainerCallback):
         Trainer(model, args, callbacks=[spillway.SessionCallback(budget="8 GiB")])
 
     Options are those of spillway.Session. With gradient accumulation one step spans all micro-batches. Evaluation
-    runs outside of steps, without Spillway.
+    runs outside of steps, without Spillway. If no plan fits the budget, training ends with PlanInfeasible; where it was
+    over before the planner was done, a RuntimeWarning says so at its end, or with `strict` the error.
     """
 
     def __init__(self, rules: Any = None, **options: Any) -> None:
         known = option_names(Session.__init__)[1:]  # The model is known when training begins.
+        self._strict = bool(options.get("strict", False))
         self._options = {"rules": rules, **with_new_names("SessionCallback", options, known)}
         self._step: Step | None = None
         self.session: Session | None = None
@@ -51,6 +55,14 @@ class SessionCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._end()
+        if self.session is None:
+            return
+        try:
+            self.session.wait_for_plan()
+        except Error as error:
+            if self._strict:
+                raise
+            warnings.warn(f"training ended before it could use a plan: {error}", RuntimeWarning, stacklevel=2)
 
     def _end(self) -> None:
         step, self._step = self._step, None

@@ -125,6 +125,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("plan", &SessionOptions::plan)
       .def_readwrite("budget", &SessionOptions::budget)
       .def_readwrite("replan", &SessionOptions::replan)
+      .def_readwrite("strict", &SessionOptions::strict)
       .def_readwrite("drift", &SessionOptions::drift)
       .def_readwrite("plan_in_background", &SessionOptions::plan_in_background)
       .def_readwrite("verify_every", &SessionOptions::verify_every)
@@ -203,6 +204,7 @@ void bind_session(py::module_& module) {
       .def("step", &begin_step, py::arg("schedule"), NoGil())
       .def("record_next_step", &Session::record_next_step, NoGil())
       .def("next_step_records", &Session::next_step_records, NoGil())
+      .def("wait_for_plan", &Session::wait_for_plan, NoGil())
       .def("verify_next_step", &Session::verify_next_step, NoGil())
       .def("trace_next_step", &Session::trace_next_step, NoGil())
       .def(

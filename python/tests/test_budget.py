@@ -7,7 +7,8 @@ import re
 
 import pytest
 import torch
-from conftest import Transformer, baseline_step, same_bits, session_for, train
+from conftest import Transformer, baseline_step, same_bits, session_for, tokens, train
+from torch import nn
 
 import spillway
 
@@ -94,6 +95,139 @@ def test_no_plan_is_an_error_of_its_own():
     train(model, session, baseline_step, 2)
     values = session.report().to_dict()
     assert values["bytes_out"] > 0 and values["budget"]["problem"].startswith("[plan] no plan fits")
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_no_plan_is_raised_by_the_step_after_the_recorded_ones(background):
+    model = Transformer(layers=12)
+    session = session_for(model, rules=None, budget="2 KiB", plan_in_background=background)
+    raised = []
+    for i in range(6):
+        try:
+            with session.step():
+                baseline_step(model, i)
+        except spillway.PlanInfeasible:
+            raised.append(i)
+    # The second step records as well: the first one left gradients.
+    assert raised == [2] and session.report().to_dict()["recorded_steps"] == 2
+
+
+@pytest.mark.parametrize("budget", ["2 KiB", 0.8])
+def test_a_training_that_ends_early_can_wait_for_the_plan(budget):
+    model = Transformer(width=64, layers=4)
+    session = session_for(model, rules=None, budget=budget)
+    train(model, session, baseline_step, 1)
+    if budget == "2 KiB":
+        with pytest.raises(spillway.PlanInfeasible, match=r"no plan fits 2\.0 KiB"):
+            session.wait_for_plan()
+    else:
+        session.wait_for_plan()
+        assert session.report().to_dict()["budget"]["planned"]
+
+
+class LayerDrop(Transformer):
+    """Each layer is dropped with this probability, or all after the first `first` are."""
+
+    def __init__(self, probability: float = 0.25, first: int | None = None, layers: int = 4) -> None:
+        super().__init__(width=64, layers=layers)
+        self.probability = probability
+        self.first = first
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for i, layer in enumerate(self.layers):
+            if torch.rand(()).item() >= self.probability if self.first is None else i < self.first:
+                x = layer(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("replan", [False, True])
+def test_layers_dropped_at_random_never_end_a_training(replan, background):
+    def step(model: nn.Module, i: int) -> torch.Tensor:
+        loss: torch.Tensor = model(tokens(i, batch=4, length=64))
+        loss.backward()
+        return loss
+
+    session = same_bits(
+        LayerDrop,
+        step,
+        60,
+        rules=None,
+        budget=0.6,
+        replan=replan,
+        plan_in_background=background,
+        planning_time=0.3,
+    )
+    values = session.report().to_dict()
+    assert values["steps"] == 60 and values["recorded_steps"] > 1, str(session.report())
+    assert values["fallbacks"]["the pass saved other tensors than profiled"] > 0, str(session.report())
+
+
+def first_then_all(session_options: dict[str, object]) -> tuple[spillway.Session, list[int]]:
+    """Steps with one layer, for which a budget is enough that is not for those with all; and steps that raised."""
+    model = LayerDrop(first=1, layers=6)
+    measured = session_for(model, rules=None, budget="1 GiB", plan_in_background=False)
+    train(model, measured, baseline_step, 6)
+    budget = measured.report().to_dict()["budget"]["steps"]["planned"]["peak"]
+    session = session_for(model, rules=None, budget=budget, plan_in_background=False, **session_options)
+    raised = []
+    for i in range(12):
+        model.first = 1 if i < 6 else 6
+        model.zero_grad()
+        try:
+            with session.step():
+                baseline_step(model, i)
+        except spillway.PlanInfeasible:
+            raised.append(i)
+    return session, raised
+
+
+def test_later_profiles_without_a_plan_get_the_smallest_one(capfd):
+    session, raised = first_then_all({})
+    values = session.report().to_dict()
+    assert not raised
+    assert values["fallbacks"]["no plan fits the budget: the one with the smallest peak is executed"] == 1
+    assert values["budget"]["predicted_peak"] > values["budget"]["budget"] and values["budget"]["planned"]
+    assert values["budget"]["problem"].startswith("[plan] no plan fits")
+    assert capfd.readouterr().err.count("[plan] no plan fits") == 1
+
+
+def test_later_profiles_without_a_plan_raise_where_it_is_strict():
+    session, raised = first_then_all({"strict": True})
+    assert raised == [8], str(session.report())  # Step 6 diverges, step 7 records.
+
+
+def test_a_step_that_records_again_by_itself_has_scopes():
+    model = Transformer(width=64, layers=4)
+    session = session_for(model, rules=None, budget="64 MiB", replan=True, drift=0.5, plan_in_background=False)
+    for i in range(16):
+        model.zero_grad()
+        with session.step():
+            model(tokens(i, batch=1 if i < 8 else 4)).backward()
+    assert session.report().to_dict()["recorded_steps"] >= 2
+    profile = json.loads(session.profile_json() or "")
+    scopes = {save["scope"] for buffer in profile["chunks"][0]["buffers"] for save in buffer["saves"]}
+    assert profile["layers"] == 4 and any(scope.startswith("layers.3.mlp") for scope in scopes)
+
+
+def test_the_report_has_the_peaks_of_all_kinds_of_steps():
+    model = Transformer(width=64, layers=4)
+    session = session_for(model, rules=None, budget=0.7, plan_in_background=False)
+    assert session.report().to_dict()["budget"]["steps"] == {} and "last_step" not in session.report().to_dict()
+    train(model, session, baseline_step, 1)
+    values = session.report().to_dict()
+    assert values["last_step"]["kind"] == "recording" and values["last_step"]["number"] == 1
+    assert values["budget"]["steps"] == {"recording": {"steps": 1, "peak": values["last_step"]["peak"]}}
+    assert values["budget"]["measured_steps"] == 0 and values["budget"]["measured_peak"] == 0
+    train(model, session, baseline_step, 12)
+    before = session.report().to_dict()["budget"]
+    session.trace_next_step()
+    train(model, session, baseline_step, 1)
+    values = session.report().to_dict()
+    assert values["last_step"]["kind"] == "traced"
+    assert values["budget"]["measured_steps"] == before["measured_steps"] > 0
+    assert values["budget"]["steps"]["planned"]["peak"] >= before["measured_peak"] > 0
 
 
 def test_a_plan_for_a_budget_is_a_file_like_others(tmp_path):

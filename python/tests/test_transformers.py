@@ -46,14 +46,14 @@ class Sentences(torch.utils.data.Dataset):
 
 
 def trained(
-    tmp_path, callback: spillway.SessionCallback | None, accumulation: int, use_cpu: bool = True
+    tmp_path, callback: spillway.SessionCallback | None, accumulation: int, use_cpu: bool = True, steps: int = 4
 ) -> list[float]:
     torch.manual_seed(0)
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         per_device_train_batch_size=2,
         gradient_accumulation_steps=accumulation,
-        max_steps=4,
+        max_steps=steps,
         logging_steps=1,
         report_to=[],
         use_cpu=use_cpu,
@@ -80,3 +80,14 @@ def test_a_trainer_has_the_same_losses(tmp_path, accumulation):
     values = callback.session.report().to_dict()
     assert values["steps"] == 4 and values["recorded_steps"] == 1 and values["bytes_out"] > 0
     assert not values["fallbacks"]
+
+
+def test_a_trainer_tells_that_no_plan_fits_also_at_its_end(tmp_path):
+    pytest.importorskip("accelerate", reason="skipped: accelerate is not installed")
+    options = {"budget": "2 KiB", "small": "1 KiB", "host": "64 MiB"}
+    with pytest.warns(RuntimeWarning, match=r"no plan fits 2\.0 KiB"):
+        trained(tmp_path, spillway.SessionCallback(**options), 1, steps=1)
+    with pytest.raises(spillway.PlanInfeasible, match=r"no plan fits 2\.0 KiB"):
+        trained(tmp_path, spillway.SessionCallback(strict=True, **options), 1, steps=1)
+    with pytest.raises(spillway.PlanInfeasible, match=r"no plan fits 2\.0 KiB"):
+        trained(tmp_path, spillway.SessionCallback(**options), 1)

@@ -29,6 +29,8 @@ class Budget {
   /// step.
   [[nodiscard]] Bytes resolve(Bytes kept_peak, Bytes room) const;
 
+  /// Whether it is a number of bytes: neither kept_peak nor room is looked at.
+  [[nodiscard]] bool is_bytes() const noexcept { return !share_ && !margin_; }
   /// Whether kept_peak is looked at.
   [[nodiscard]] bool is_share() const noexcept { return share_.has_value(); }
 

@@ -69,7 +69,8 @@ struct SessionOptions {
   std::optional<Plan> plan;
   /// The most that a step may allocate beyond what is allocated before it. The planner looks for
   /// the fastest plan within it; `rules` fix the actions of what they match and set limits. The
-  /// recording step and unplanned steps are not bound by it. The verification step has the
+  /// recording step, unplanned steps and steps that are not as profiled are not bound by it; the
+  /// report has their peaks. The verification step has the
   /// recomputed buffers of a layer twice; it stays within the budget as long as host memory has
   /// room for the buffers that it offloads instead. After verification one step is timed, or up to
   /// four for later plans. Where times differ from the profiled ones, which were taken while
@@ -85,6 +86,10 @@ struct SessionOptions {
   double drift = 0.1;
   /// Record again and replan after such a step: once, until a step is as predicted again.
   bool replan = false;
+  /// Throw whenever no plan is found. Otherwise only until the first plan is executed or the first
+  /// error was thrown: from then on training continues under the plan with the smallest peak, even
+  /// if that is over the budget, with one warning, and the report counts it as a fallback.
+  bool strict = false;
   /// Buffers on this device are managed; by default the first CUDA device, or else the CPU.
   std::optional<at::Device> device;
   /// Smaller buffers are always kept.
@@ -191,8 +196,12 @@ class Session {
 
   /// Begins a step on this thread.
   /// Errors: InvalidArgument if this session, or another one on this thread, is within a step;
-  /// PlanInfeasible and other errors of the planner, once each: no step has begun then, and from
-  /// the next call on everything is offloaded. None of these while the stream is being captured.
+  /// PlanInfeasible and other errors of the planner before the first plan, or always with
+  /// SessionOptions::strict: no step has begun then, and from the next call on everything is
+  /// offloaded. If no plan fits the first profile, that is thrown by the step after the recording
+  /// step, or by the one after that if it records again; with the planner in the background this
+  /// step waits until it is known whether any plan fits. None of these while the stream is being
+  /// captured.
   [[nodiscard]] Step step();
   /// Begins a step whose passes will run in the given order, as in a pipeline
   /// (spillway/pipeline/schedule.hpp: passes_of()). Call Step::pass() at the beginning of each
@@ -213,8 +222,18 @@ class Session {
 
   /// Makes the next step a recording step.
   void record_next_step();
-  /// Whether the step that begins next records.
+  /// Whether the step that begins next is known to record. It may also turn out when it begins,
+  /// with SessionOptions::replan or where no plan fits; Scope::wanted() is right from then on.
   [[nodiscard]] bool next_step_records() const;
+
+  /// Waits for the planner, if it works in the background. The plan is executed from the next step
+  /// on.
+  /// Errors: InvalidArgument within a step; what the planner found wrong, if the next step would
+  /// throw it or would record again because of it.
+  void wait_for_plan();
+
+  /// The last step that ended; empty before.
+  [[nodiscard]] std::optional<MeasuredStep> last_step() const;
 
   /// The profile of the last recording step; null before.
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;

@@ -1,6 +1,5 @@
 #include "plan/solve/planning_job.hpp"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,40 +8,47 @@
 
 namespace spillway {
 
-namespace {
-
-/// A plan for `budget`, of which the planner may not use `reserved`.
-PlannedStep plan_with_less(const Profile& profile, PlannerOptions options, Bytes budget,
-                           Bytes reserved) {
-  options.budget = budget - std::min(budget, reserved);
-  if (reserved == Bytes(0)) return plan_for_budget(profile, options);
-  const std::string why =
-      "reserved for untracked allocations (later passes, rounding by the allocator): " +
-      to_string(reserved) + " of the budget of " + to_string(budget);
-  try {
-    PlannedStep step = plan_for_budget(profile, options);
-    step.peak += reserved;
-    step.plan.budget = budget;
-    step.plan.predicted_peak = step.peak;
-    step.plan.notes.push_back(why);
-    return step;
-  } catch (const PlanInfeasible& error) {
-    const std::string prefix = "[" + error.operation() + "] ";
-    throw PlanInfeasible(error.operation(), error.what() + prefix.size() + ("; " + why));
-  }
-}
-
-}  // namespace
-
 PlanningJob::PlanningJob(Question question) {
+  question.options.fits = [this] { advance(State::kFits); };
+  question.options.unwanted = [this] {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+  };
   *thread_ = std::thread([this, question = std::move(question)] {
     answer_ = plan(question);
-    done_ = true;
+    advance(State::kDone);
   });
 }
 
 PlanningJob::~PlanningJob() {
-  if (thread_.in_its_process()) thread_->join();
+  if (!thread_.in_its_process()) return;
+  cancel();
+  thread_->join();
+}
+
+void PlanningJob::advance(State state) {
+  const std::lock_guard lock(mutex_);
+  state_ = state;
+  advanced_->notify_all();
+}
+
+void PlanningJob::wait_for(State state) const {
+  std::unique_lock lock(mutex_);
+  advanced_->wait(lock, [&] { return state_ >= state; });
+}
+
+bool PlanningJob::done() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kDone;
+}
+
+void PlanningJob::wait() const { wait_for(State::kDone); }
+
+void PlanningJob::wait_until_it_fits() const { wait_for(State::kFits); }
+
+void PlanningJob::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
 }
 
 PlanningJob::Answer PlanningJob::plan(const Question& question) {
@@ -56,14 +62,19 @@ PlanningJob::Answer PlanningJob::plan(const Question& question) {
       simulation.schedule = options.schedule;
       kept_peak = simulate(profile, make_plan(profile, Rules{}), simulation).peak;
     }
-    const Bytes budget = question.budget.resolve(kept_peak, question.room);
-    Bytes reserved = question.reserve;
+    answer.budget = options.budget = question.budget.resolve(kept_peak, question.room);
+    options.reserve = question.reserve;
     if (!question.passes.empty()) {
       const std::int64_t more =
-          unpredicted_bytes(profile, question.recorded, question.passes, budget);
-      reserved += Bytes(static_cast<std::uint64_t>(more));
+          unpredicted_bytes(profile, question.recorded, question.passes, options.budget);
+      options.reserve += Bytes(static_cast<std::uint64_t>(more));
     }
-    answer.planned = plan_with_less(profile, options, budget, reserved);
+    PlannedStep step = plan_or_smallest(profile, options);
+    answer.reserve_fits = step.reserved == options.reserve;
+    answer.plan = std::make_shared<const Plan>(std::move(step.plan));
+    if (!step.problem.empty()) {
+      answer.error = std::make_exception_ptr(PlanInfeasible("plan", step.problem));
+    }
   } catch (...) {
     answer.error = std::current_exception();
   }

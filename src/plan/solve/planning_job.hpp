@@ -1,9 +1,10 @@
 /// A planning job on a thread of its own; internal.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -21,23 +22,33 @@ class PlanningJob {
     std::shared_ptr<const Profile> profile;
     Budget budget{Bytes(0)};
     Bytes room;                        ///< For an automatic budget.
-    Bytes reserve;                     ///< Part of the budget that the plan may not use.
+    Bytes reserve;                     ///< As PlannerOptions::reserve.
     PassSchedule recorded;             ///< The order of passes in the recording step.
     std::vector<RecordedPass> passes;  ///< These passes; empty if the profile has them.
-    PlannerOptions options;            ///< Its budget is filled in.
+    PlannerOptions options;            ///< Its budget, reserve and callbacks are filled in.
   };
   struct Answer {
-    std::optional<PlannedStep> planned;
-    std::exception_ptr error;  ///< Instead.
+    /// The plan; with `error`, the one with the smallest peak that was found.
+    std::shared_ptr<const Plan> plan;
+    std::exception_ptr error;  ///< PlanInfeasible; another one if there is no plan at all.
+    Bytes budget;              ///< In bytes; 0 if an error came before.
+    bool reserve_fits = true;  ///< False: no plan leaves all of the reserve free.
   };
 
   explicit PlanningJob(Question question);
   PlanningJob(const PlanningJob&) = delete;
   PlanningJob& operator=(const PlanningJob&) = delete;
-  /// Waits for the planner, which keeps to its time limit; in a child made by fork() it does not.
+  /// Ends the search and waits for the planner, which looks at that as often as at its time limit;
+  /// in a child made by fork() it does not.
   ~PlanningJob();
 
-  [[nodiscard]] bool done() const noexcept { return done_; }
+  [[nodiscard]] bool done() const;
+  /// Waits until done().
+  void wait() const;
+  /// Waits until a plan is known that fits, or until done().
+  void wait_until_it_fits() const;
+  /// Ends the search soon; the answer is of no use then.
+  void cancel();
   /// Precondition: done().
   [[nodiscard]] const Answer& answer() const noexcept { return answer_; }
 
@@ -45,7 +56,15 @@ class PlanningJob {
   [[nodiscard]] static Answer plan(const Question& question);
 
  private:
-  std::atomic<bool> done_ = false;
+  enum class State { kSearching, kFits, kDone };  // In this order; kFits may be left out.
+
+  void advance(State state);
+  void wait_for(State state) const;
+
+  mutable std::mutex mutex_;
+  mutable ProcessOwned<std::condition_variable> advanced_;
+  State state_ = State::kSearching;
+  bool cancelled_ = false;
   Answer answer_;
   ProcessOwned<std::thread> thread_;
 };

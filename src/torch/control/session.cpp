@@ -75,6 +75,10 @@ void Session::record_next_step() { here(core_, "step").record_next_step(); }
 
 bool Session::next_step_records() const { return here(core_, "step").next_step_records(); }
 
+void Session::wait_for_plan() { here(core_, "plan").wait_for_plan(); }
+
+std::optional<MeasuredStep> Session::last_step() const { return here(core_, "step").last_step(); }
+
 std::shared_ptr<const Profile> Session::profile() const { return here(core_, "profile").profile(); }
 
 std::shared_ptr<const Plan> Session::plan() const { return here(core_, "plan").plan(); }

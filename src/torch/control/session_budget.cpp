@@ -44,6 +44,26 @@ double total_ns(const Profile& profile) {
   return total;
 }
 
+/// Whether it is predicted to keep to its budget.
+bool fits(const Plan& plan) {
+  return !plan.budget || plan.predicted_peak.value_or(Bytes(0)) <= *plan.budget;
+}
+
+/// Whether such a step may have more than the plan allows.
+bool may_be_over_budget(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRecording:
+    case StepKind::kUnplanned:
+    case StepKind::kDiverged:
+      return true;
+    case StepKind::kVerification:
+    case StepKind::kTraced:
+    case StepKind::kPlanned:
+      return false;
+  }
+  return false;
+}
+
 /// "the peak is 8.0 GiB, 14.2 % more than predicted"; nothing within `share`.
 std::optional<std::string> drift_of(const std::string& what, double measured, double predicted,
                                     double share) {
@@ -57,15 +77,13 @@ std::optional<std::string> drift_of(const std::string& what, double measured, do
 }  // namespace
 
 void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
-  if (job_ != nullptr && job_->done()) {
-    const std::unique_ptr<PlanningJob> job = std::move(job_);
-    if (job_schedule_ == schedule_) {
-      take_answer(job->answer());
-    } else {
-      cache_answer(job->answer());
-    }
-  }
+  // Whether any plan fits is known long before the best one, and is not to be learned only after
+  // many more steps.
+  const bool first = budgeting_.plans == 0 && budgeting_.on_problem == OnProblem::kThrow;
+  if (first && job_ != nullptr) job_->wait_until_it_fits();
+  take_finished_job();
   std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
+  settle_problem();
   if (!budgeting_.error) {
     read_times(/*wait=*/false);
     update_drift();
@@ -76,28 +94,78 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
       record_next_ = true;
     }
     switch_to_schedule(schedule);
-  }
-  if (budgeting_.error && may_record_again()) {
-    budgeting_.error = nullptr;
-    record_next_ = true;
+    settle_problem();
   }
   // Otherwise all ranks exchange the error first.
-  if (budgeting_.error && !plans_together()) {
-    std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  if (budgeting_.error && !plans_together()) throw_problem();
+  warn_over_budget();
+}
+
+void SessionCore::take_finished_job() {
+  if (job_ == nullptr || !job_->done()) return;
+  const std::unique_ptr<PlanningJob> job = std::move(job_);
+  if (job_schedule_ == schedule_) {
+    take_answer(job->answer());
+  } else {
+    cache_answer(job->answer());
   }
 }
 
-bool SessionCore::may_record_again() {
+void SessionCore::settle_problem() {
+  if (!budgeting_.error) return;
+  if (may_record_again()) {
+    budgeting_.recorded_again = true;
+    budgeting_.error = nullptr;
+    record_next_ = true;
+  } else if (!throws_problems()) {
+    fall_back();
+  }
+}
+
+void SessionCore::throw_problem() {
+  if (budgeting_.on_problem == OnProblem::kThrow) budgeting_.on_problem = OnProblem::kWarn;
+  std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+}
+
+void SessionCore::fall_back() {
+  const std::string problem = text_of(std::exchange(budgeting_.error, nullptr));
+  const std::shared_ptr<const Plan> smallest = std::exchange(budgeting_.smallest, nullptr);
+  if (smallest != nullptr) {
+    take_plan(*smallest);
+    budgeting_.problem = problem;
+  } else {
+    count_fallback("no plan could be made: what can be offloaded is offloaded");
+  }
+  if (std::exchange(budgeting_.on_problem, OnProblem::kCount) == OnProblem::kCount) return;
+  TORCH_WARN(problem, "; training continues ",
+             smallest != nullptr ? "under the plan with the smallest peak that was found, " +
+                                       to_string(smallest->predicted_peak.value_or(Bytes(0)))
+                                 : std::string("with everything offloaded that can be"),
+             ". Set `strict` to end it instead. The report counts further problems of the planner "
+             "as fallbacks. This warning appears once per session.");
+}
+
+void SessionCore::wait_for_plan() {
+  const std::lock_guard lock(mutex_);
+  if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
+  if (job_ != nullptr) job_->wait();
+  take_finished_job();
+  if (!budgeting_.error || !throws_problems()) return;
+  // What the next step does about it does not change.
+  if (plans_together() || may_record_again()) std::rethrow_exception(budgeting_.error);
+  throw_problem();
+}
+
+bool SessionCore::may_record_again() const {
   // Ranks that plan together record together.
   if (budgeting_.plans > 0 || profile_ == nullptr || plans_together()) return false;
   // What a first step allocates once and keeps (workspaces of libraries, tables, gradients) is in
   // its profile as if every step allocated it.
-  if (device_->allocated() <= profile_->fixed) return false;
-  return !std::exchange(budgeting_.recorded_again, true);
+  return device_->allocated() > profile_->fixed && !budgeting_.recorded_again;
 }
 
 void SessionCore::keep_within_budget() {
-  if (plan_ == nullptr || !plan_->budget) return;
+  if (plan_ == nullptr || !plan_->budget || !fits(*plan_)) return;
   const Bytes peak = budgeting_.measured_peak;
   const Bytes excess = std::max(peak - std::min(peak, *plan_->budget),
                                 std::exchange(budgeting_.excess_of_others, {}));
@@ -108,9 +176,24 @@ void SessionCore::keep_within_budget() {
   start_planning();
 }
 
+void SessionCore::warn_over_budget() {
+  const Bytes budget = known_budget();
+  if (budgeting_.warned_peak || budget == Bytes(0)) return;
+  std::string steps;
+  for (const auto& [kind, of_kind] : budgeting_.steps) {
+    if (!may_be_over_budget(kind) || of_kind.peak <= budget) continue;
+    steps += (steps.empty() ? "" : ", ") + std::string(to_string(kind)) + " steps: up to " +
+             to_string(of_kind.peak);
+  }
+  if (steps.empty()) return;
+  budgeting_.warned_peak = true;
+  TORCH_WARN("[budget] steps had more than the budget of ", to_string(budget), " (", steps,
+             "): no plan holds for such steps. The report has their number and their peaks. This "
+             "warning appears once per session.");
+}
+
 void SessionCore::begin_measuring() {
   const bool measurable = plan_ != nullptr && !budgeting_.unplanned && !recording_ && !verifying_;
-  if (options_.budget && budgeting_.unplanned && !recording_) ++budgeting_.unplanned_steps;
   budgeting_.timing = measurable && (options_.budget || fitting_.enabled) &&
                       std::exchange(budgeting_.time_next, false);
   budgeting_.measuring = measurable && options_.budget && !budgeting_.timing;
@@ -123,26 +206,61 @@ void SessionCore::begin_measuring() {
   if (budgeting_.measuring) step_time_.begin();
 }
 
-void SessionCore::end_measuring() {
+bool SessionCore::is_as_profiled(bool complete) const {
+  const bool in_order = complete && (follower_.on_schedule() || follower_.schedule().empty());
+  bool any = false;
+  for (const auto& pass : passes_) {
+    const bool known = pass->layout != nullptr || idle_chunks_.contains(pass->key.chunk);
+    if (!known || pass->diverged || (pass->backward_begun && !pass->is_whole())) return false;
+    any = any || pass->backward_begun;
+  }
+  return in_order && any;
+}
+
+StepKind SessionCore::kind_of_step(bool complete) const {
+  if (recording_) return StepKind::kRecording;
+  if (plan_ == nullptr || budgeting_.unplanned) return StepKind::kUnplanned;
+  if (!is_as_profiled(complete)) return StepKind::kDiverged;
+  if (verifying_) return StepKind::kVerification;
+  return tracing_ != nullptr ? StepKind::kTraced : StepKind::kPlanned;
+}
+
+void SessionCore::end_measuring(bool complete) {
   const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
-  if (options_.budget && verifying_) budgeting_.verification_peak = peak;
-  if (budgeting_.measuring) step_time_.end();
-  if (budgeting_.measuring || budgeting_.timing) {
-    // The plan does not cover passes that ran in another order than announced.
-    if (follower_.on_schedule() || follower_.schedule().empty()) {
+  const StepKind kind = kind_of_step(complete);
+  measured_ = MeasuredStep{steps_, kind, step_start_, peak};
+  if (budgeting_.measuring) {
+    step_time_.end();
+    if (kind != StepKind::kPlanned) step_time_.discard();
+  }
+  if (options_.budget) {
+    StepPeak& all = budgeting_.steps[kind];
+    ++all.steps;
+    all.peak = std::max(all.peak, peak);
+    if (kind == StepKind::kVerification) budgeting_.verification_peak = peak;
+    if (kind == StepKind::kPlanned) {
+      ++budgeting_.measured_steps;
       budgeting_.measured_peak = peak;
-      if (plan_->budget && peak > *plan_->budget) ++budgeting_.over_budget_steps;
     }
+    const bool counts =
+        kind == StepKind::kPlanned || kind == StepKind::kTraced || kind == StepKind::kDiverged;
+    if (counts && plan_->budget && peak > *plan_->budget) ++budgeting_.over_budget_steps;
   }
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
-    if (!pass->moments->backward || pass->diverged || !pass->moments->in_order) continue;
+    const bool timed = pass->moments->backward && pass->moments->in_order;
+    if (!timed || pass->diverged || !pass->is_whole()) continue;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (chunk == nullptr) continue;
     StepClock::end_of(*pass->moments);
     timed_passes_.push_back({pass->key.chunk, match_calls(*chunk, calls_of(*pass)), pass->moments});
   }
   if (!options_.plan_in_background) read_times(/*wait=*/true);
+}
+
+std::optional<MeasuredStep> SessionCore::last_step() const {
+  const std::lock_guard lock(mutex_);
+  return measured_;
 }
 
 const ChunkProfile* SessionCore::recorded_chunk(int number) const {
@@ -182,12 +300,17 @@ void SessionCore::plan_for_budget(PassSchedule schedule) {
       follower_.on_schedule() ? known_part(follower_.schedule(), *profile_) : recorded_schedule_;
   cached_plans_.clear();
   budgeting_.time_updates = 0;
+  // What earlier steps had above another profile's prediction says nothing of this one's.
+  budgeting_.reserve = budgeting_.planned_reserve = {};
+  budgeting_.corrected = 0;
   offload_until_planned();
   start_planning();
 }
 
 void SessionCore::offload_until_planned() {
   budgeting_.unplanned = true;
+  budgeting_.error = nullptr;
+  budgeting_.smallest = nullptr;
   budgeting_.problem.clear();
   Rules offload_all;
   offload_all.rules.emplace_back().action.kind = ActionKind::kOffload;
@@ -235,33 +358,43 @@ void SessionCore::start_planning() {
 }
 
 void SessionCore::forget_planning() {
-  // It cannot be stopped, and must not be waited for here.
-  if (job_ != nullptr) old_jobs_.push_back(std::move(job_));
+  if (job_ == nullptr) return;
+  // It ends soon, but must not be waited for here.
+  job_->cancel();
+  old_jobs_.push_back(std::move(job_));
 }
 
 void SessionCore::take_answer(const PlanningJob::Answer& answer) {
-  if (answer.error) {
-    budgeting_.problem = text_of(answer.error);
-    if (budgeting_.unplanned) {
-      budgeting_.error = answer.error;
-    } else {
-      // The rest of the budget is too small with the larger reserve; do not grow it again.
-      budgeting_.reserve = budgeting_.planned_reserve;
-      budgeting_.corrected = kMaxCorrections;
-      count_fallback("replanning failed: the current plan stays");
-    }
+  if (answer.budget > Bytes(0)) budgeting_.budget = answer.budget;
+  // Do not grow it again: the rest of the budget would be too small.
+  if (!answer.reserve_fits) budgeting_.corrected = kMaxCorrections;
+  if (!answer.error) return take_plan(*answer.plan);
+  if (!budgeting_.unplanned) {
+    budgeting_.reserve = budgeting_.planned_reserve;
+    count_fallback("replanning failed: the current plan stays");
     return;
   }
+  budgeting_.problem = text_of(answer.error);
+  budgeting_.error = answer.error;
+  budgeting_.smallest = answer.plan;
+}
+
+void SessionCore::take_plan(const Plan& plan) {
   budgeting_.problem.clear();
   budgeting_.unplanned = false;
-  budgeting_.time_next = budgeting_.time_updates < kMaxTimeUpdates;
+  // Better times do not make a plan fit.
+  budgeting_.time_next = budgeting_.time_updates < kMaxTimeUpdates && fits(plan);
   read_passes_.clear();
   budgeting_.timed_steps = 0;
   ++budgeting_.plans;
   budgeting_.planned_reserve = budgeting_.reserve;
-  budgeting_.measured_peak = {};
   budgeting_.excess_of_others = {};
-  adopt_plan(answer.planned->plan);
+  if (budgeting_.on_problem == OnProblem::kThrow) budgeting_.on_problem = OnProblem::kWarn;
+  adopt_plan(plan);
+  if (fits(plan)) return;
+  budgeting_.problem = "[plan] no plan fits " + to_string(*plan.budget) +
+                       ": the smallest peak found is " + to_string(*plan.predicted_peak);
+  count_fallback("no plan fits the budget: the one with the smallest peak is executed");
 }
 
 bool SessionCore::have_enough_times() const {
@@ -352,19 +485,29 @@ void SessionCore::update_drift() const {
   }
 }
 
+Bytes SessionCore::known_budget() const {
+  if (plan_ != nullptr && plan_->budget) return *plan_->budget;
+  return options_.budget->is_bytes() ? options_.budget->resolve({}, {}) : budgeting_.budget;
+}
+
 BudgetReport SessionCore::budget_report() const {
   update_drift();
   BudgetReport report;
-  report.unplanned_steps = budgeting_.unplanned_steps;
+  report.budget = known_budget();
+  report.steps = budgeting_.steps;
+  if (const auto found = report.steps.find(StepKind::kUnplanned); found != report.steps.end()) {
+    report.unplanned_steps = found->second.steps;
+  }
   report.plans = budgeting_.plans;
   report.problem = budgeting_.problem;
+  report.measured_steps = budgeting_.measured_steps;
   report.measured_peak = budgeting_.measured_peak;
   report.verification_peak = budgeting_.verification_peak;
   report.measured_step = budgeting_.measured_step;
   report.drift = budgeting_.drift;
   report.over_budget_steps = budgeting_.over_budget_steps;
-  if (plan_ == nullptr) return report;
-  report.budget = plan_->budget.value_or(Bytes(0));
+  report.planned = plan_ != nullptr && plan_->budget && !budgeting_.unplanned;
+  if (!report.planned) return report;
   report.predicted_peak = plan_->predicted_peak.value_or(Bytes(0));
   report.predicted_step = Nanoseconds(plan_->predicted_step_ns.value_or(0));
   report.base_step = Nanoseconds(plan_->base_step_ns.value_or(0));

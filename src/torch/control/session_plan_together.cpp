@@ -89,16 +89,14 @@ void SessionCore::share_plan() {
     count_fallback("the plan of the shard group's first rank is for another structure");
     return;
   }
-  budgeting_.problem.clear();
-  budgeting_.unplanned = false;
-  ++budgeting_.plans;
-  adopt_plan(std::move(plan));
+  take_plan(plan);
+  budgeting_.time_next = false;  // Only the first rank plans by times.
 }
 
 void SessionCore::share_error(std::uint64_t kind) {
   const bool mine = budgeting_.error != nullptr;
   const std::string text = send_text(mine ? text_of(budgeting_.error) : std::string());
-  if (mine) std::rethrow_exception(std::exchange(budgeting_.error, nullptr));
+  if (mine) throw_problem();
   budgeting_.problem = text;
   // The text begins with the operation in brackets.
   const std::size_t end = text.find("] ");

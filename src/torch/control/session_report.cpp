@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -23,23 +24,33 @@ std::string percent(double share) { return with_decimals(100 * share, 1) + " %";
 
 template <typename Line>
 void write_budget(const BudgetReport& budget, Line&& line) {
-  if (!budget.problem.empty()) line("no plan", budget.problem);
-  if (budget.unplanned_steps > 0) {
-    line("unplanned steps", std::to_string(budget.unplanned_steps) + ", everything offloaded");
+  if (!budget.problem.empty()) line("planning problem", budget.problem);
+  const bool known = budget.budget > Bytes(0);
+  for (const auto& [kind, steps] : budget.steps) {
+    line(std::string(to_string(kind)) + " steps",
+         std::to_string(steps.steps) + ", peak at most " + to_string(steps.peak) +
+             (known && steps.peak > budget.budget ? ", over the budget" : ""));
   }
-  if (budget.plans == 0) return;
+  if (!budget.planned) {
+    return line("budget", (known ? to_string(budget.budget) : "not known yet") +
+                              ", no plan for it is executed");
+  }
   const auto measured = [](bool any, const std::string& text) {
-    return any ? ", measured " + text : std::string();
+    return any ? ", measured " + text : std::string(", not measured yet");
   };
   line("budget", to_string(budget.budget) + ", predicted peak " + to_string(budget.predicted_peak) +
-                     measured(budget.measured_peak > Bytes(0), to_string(budget.measured_peak)) +
+                     (budget.predicted_peak > budget.budget ? " (over the budget)" : "") +
+                     measured(budget.measured_steps > 0,
+                              to_string(budget.measured_peak) + " in the last of " +
+                                  std::to_string(budget.measured_steps) +
+                                  (budget.measured_steps == 1 ? " step" : " steps")) +
                      (budget.verification_peak > Bytes(0)
                           ? "; " + to_string(budget.verification_peak) + " in the verification step"
                           : ""));
   line("step time",
        "predicted " + milliseconds(budget.predicted_step) + " ms" +
            measured(budget.measured_step.count() > 0, milliseconds(budget.measured_step) + " ms") +
-           "; everything kept " + milliseconds(budget.base_step) + " ms");
+           "; predicted with everything kept " + milliseconds(budget.base_step) + " ms");
   if (budget.bound_step.count() > 0) {
     const double gap = static_cast<double>(budget.predicted_step.count()) /
                            static_cast<double>(budget.bound_step.count()) -
@@ -54,7 +65,11 @@ void write_budget(const BudgetReport& budget, Line&& line) {
 
 template <typename Line>
 void write_shard(const ShardTotals& shard, const WaitTotals& waits, Line&& line) {
-  if (shard.ranks > 0) {
+  if (shard.ranks < 2) {
+    line("sharded", "nothing: there is no shard group of several ranks");
+  } else if (shard.buffers == 0) {
+    line("sharded", "nothing in the last step, over " + std::to_string(shard.ranks) + " ranks");
+  } else {
     line("sharded", std::to_string(shard.buffers) + " buffers, " + to_string(shard.bytes) +
                         ", over " + std::to_string(shard.ranks) + " ranks; on this rank " +
                         to_string(shard.part_bytes));
@@ -76,15 +91,23 @@ nlohmann::ordered_json json_of(const ShardTotals& shard) {
 }
 
 nlohmann::ordered_json json_of(const BudgetReport& budget) {
+  nlohmann::ordered_json steps = nlohmann::ordered_json::object();
+  for (const auto& [kind, of_kind] : budget.steps) {
+    steps[std::string(to_string(kind))] = {{"steps", of_kind.steps},
+                                           {"peak", of_kind.peak.count()}};
+  }
   return {{"budget", budget.budget.count()},
+          {"steps", std::move(steps)},
           {"unplanned_steps", budget.unplanned_steps},
           {"plans", budget.plans},
+          {"planned", budget.planned},
           {"problem", budget.problem},
           {"predicted_step_ns", budget.predicted_step.count()},
           {"base_step_ns", budget.base_step.count()},
           {"bound_step_ns", budget.bound_step.count()},
           {"measured_step_ns", budget.measured_step.count()},
           {"predicted_peak", budget.predicted_peak.count()},
+          {"measured_steps", budget.measured_steps},
           {"measured_peak", budget.measured_peak.count()},
           {"verification_peak", budget.verification_peak.count()},
           {"drift", budget.drift},
@@ -100,6 +123,24 @@ std::string short_scope(const std::string& scope) {
 
 }  // namespace
 
+std::string_view to_string(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRecording:
+      return "recording";
+    case StepKind::kUnplanned:
+      return "unplanned";
+    case StepKind::kVerification:
+      return "verification";
+    case StepKind::kDiverged:
+      return "diverged";
+    case StepKind::kTraced:
+      return "traced";
+    case StepKind::kPlanned:
+      return "planned";
+  }
+  return "";
+}
+
 SessionReport SessionCore::report() const {
   std::unique_lock lock(mutex_);
   if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
@@ -112,6 +153,7 @@ SessionReport SessionCore::report() const {
   report.device = device_->torch_device().str();
   report.steps = steps_;
   report.recorded_steps = recorded_steps_;
+  report.last_step = measured_;
   report.saved_peak_without = Bytes(last_step_.saved_peak);
   report.saved_peak_with = Bytes(last_step_.on_device_peak);
   report.device_peak = last_step_.device_peak;
@@ -171,16 +213,32 @@ std::string SessionReport::to_text() const {
   };
   out += "spillway report, rank " + std::to_string(rank) + ", " + device + ", " + number(steps) +
          " steps (" + number(recorded_steps) + " recorded)\n";
-  line("saved on the device",
-       "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
-  if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
+  // All figures of "the last step" are of one that did not record.
+  const bool any = steps > recorded_steps;
+  if (last_step) {
+    line("step " + number(last_step->number),
+         std::string(to_string(last_step->kind)) +
+             (last_step->peak > Bytes(0) ? ", peak " + to_string(last_step->peak) : ""));
+  }
+  if (any) {
+    line("saved on the device",
+         "without " + to_string(saved_peak_without) + ", with " + to_string(saved_peak_with));
+    if (device_peak > Bytes(0)) line("device peak", to_string(device_peak));
+  }
   if (budget) write_budget(*budget, line);
-  line("planned reduction", to_string(planned_reduction) + ", peak reduction ratio " +
-                                with_decimals(reduction_ratio, 2));
+  if (any) {
+    line("planned reduction",
+         to_string(planned_reduction) +
+             (planned_reduction > Bytes(0)
+                  ? ", peak reduction ratio " + with_decimals(reduction_ratio, 2)
+                  : ""));
+  }
   for (const auto& [action, totals] : actions) line(action, totals_of(totals));
-  line("last step", "offloaded " + to_string(bytes_out) + ", reloaded " + to_string(bytes_back) +
-                        ", used in place " + number(used_in_place) + ", late reloads " +
-                        number(late_reloads));
+  if (any) {
+    line("last step", "offloaded " + to_string(bytes_out) + ", reloaded " + to_string(bytes_back) +
+                          ", used in place " + number(used_in_place) + ", late reloads " +
+                          number(late_reloads));
+  }
   if (repeated_calls > 0) {
     line("recomputed",
          to_string(bytes_recomputed) + " by " + number(repeated_calls) + " operators" +
@@ -195,7 +253,7 @@ std::string SessionReport::to_text() const {
              " ms to reload, " + milliseconds(waits.in_place) +
              " ms for buffers used in place (step " + number(waits.step) + ")");
   }
-  if (shard) write_shard(*shard, waits, line);
+  if (shard && any) write_shard(*shard, waits, line);
   line("host memory", to_string(host_peak) + " at most, " + to_string(host_pinned) + " pinned");
   if (!host_problem.empty()) line("no more host memory", host_problem);
   if (fallbacks.empty()) line("fallbacks", "none");
@@ -214,6 +272,11 @@ std::string SessionReport::to_json() const {
   json["device"] = device;
   json["steps"] = steps;
   json["recorded_steps"] = recorded_steps;
+  if (last_step) {
+    json["last_step"] = {{"number", last_step->number},
+                         {"kind", to_string(last_step->kind)},
+                         {"peak", last_step->peak.count()}};
+  }
   json["saved_peak_without"] = saved_peak_without.count();
   json["saved_peak_with"] = saved_peak_with.count();
   json["device_peak"] = device_peak.count();

@@ -68,8 +68,8 @@ void SessionCore::switch_to_schedule(const PassSchedule& schedule) {
 void SessionCore::cache_plan() {
   const bool failed = budgeting_.unplanned && !budgeting_.problem.empty();
   if (budgeting_.unplanned && !failed) return;
-  cache(
-      {schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, !verify_next_, demoted_});
+  cache({schedule_, failed ? nullptr : plan_, budgeting_.problem, nullptr, nullptr, !verify_next_,
+         demoted_});
 }
 
 void SessionCore::cache_answer(const PlanningJob::Answer& answer) {
@@ -78,9 +78,10 @@ void SessionCore::cache_answer(const PlanningJob::Answer& answer) {
   cached.error = answer.error;
   if (answer.error) {
     cached.problem = text_of(answer.error);
+    cached.smallest = answer.plan;
   } else {
     ++budgeting_.plans;
-    cached.plan = std::make_shared<const Plan>(answer.planned->plan);
+    cached.plan = answer.plan;
   }
   cache(std::move(cached));
 }
@@ -103,10 +104,11 @@ bool SessionCore::take_cached_plan() {
     offload_until_planned();
     budgeting_.problem = std::move(cached.problem);
     budgeting_.error = std::move(cached.error);
+    budgeting_.smallest = std::move(cached.smallest);
     return true;
   }
   budgeting_.unplanned = false;
-  budgeting_.problem.clear();
+  budgeting_.problem = std::move(cached.problem);
   adopt_plan(*cached.plan);
   verify_next_ = !cached.verified;
   demoted_ = std::move(cached.demoted);

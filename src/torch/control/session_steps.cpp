@@ -180,7 +180,8 @@ void SessionCore::note_failure(const char* where) noexcept {
 void SessionCore::close_step() {
   ++steps_;
   end_sharding();
-  if (!follower_.complete()) count_fallback("the step ended before its schedule was complete");
+  const bool complete = follower_.complete();
+  if (!complete) count_fallback("the step ended before its schedule was complete");
   waits_.end_step();
   step_.device_peak = device_->peak();
   if (clock_.running()) {
@@ -188,7 +189,7 @@ void SessionCore::close_step() {
     step_.device_peak = std::max(step_.device_peak, clock_.peak());
   }
   end_trace();
-  end_measuring();
+  end_measuring(complete);
   watch_.clear(mutex_);
   settle_awaited();
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
@@ -207,8 +208,7 @@ void SessionCore::close_step() {
     last_step_ = step_;
     note_order();
     for (const auto& pass : passes_) {
-      const bool whole = pass->layout == nullptr || pass->next_site >= pass->layout->sites.size();
-      if (pass->backward_begun && !pass->diverged && !whole) diverge(*pass);
+      if (pass->backward_begun && !pass->diverged && !pass->is_whole()) diverge(*pass);
     }
   }
   report_copies(wrong_copies);
@@ -294,6 +294,7 @@ void SessionCore::adopt_plan(Plan plan) {
   step_time_.forget();
   budgeting_.measured_step = {};
   budgeting_.measured_peak = {};
+  budgeting_.measured_steps = 0;
   budgeting_.verification_peak = {};
   plan_ = std::make_shared<const Plan>(std::move(plan));
   verify_next_ = true;
@@ -384,6 +385,10 @@ void SessionCore::use_plan(Plan plan) {
   options_.plan = plan;
   forget_planning();
   budgeting_.unplanned = false;
+  budgeting_.error = nullptr;
+  budgeting_.smallest = nullptr;
+  budgeting_.problem.clear();
+  if (budgeting_.on_problem == OnProblem::kThrow) budgeting_.on_problem = OnProblem::kWarn;
   budgeting_.time_next = false;
   fitting_.enabled = false;
   adopt_plan(std::move(plan));

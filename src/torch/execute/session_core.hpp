@@ -77,6 +77,8 @@ class SessionCore final : public Interceptor,
   void announce_backward(StepNumber number);
   void record_next_step();
   [[nodiscard]] bool next_step_records() const;
+  void wait_for_plan();
+  [[nodiscard]] std::optional<MeasuredStep> last_step() const;
   void use_plan(Plan plan);
   void verify_next_step();
   void set_shard_group(std::shared_ptr<ShardGroup> group);
@@ -132,9 +134,10 @@ class SessionCore final : public Interceptor,
   /// The plan for a schedule other than this step's.
   struct CachedPlan {
     PassSchedule schedule;
-    std::shared_ptr<const Plan> plan;  // Null: no plan fits.
+    std::shared_ptr<const Plan> plan;  // Null: none was made.
     std::string problem;               // Why no plan fits.
-    std::exception_ptr error;          // Not thrown yet; null: none.
+    std::exception_ptr error;          // Not dealt with yet; null: none.
+    std::shared_ptr<const Plan> smallest;
     bool verified = false;
     std::vector<std::string> demoted;
   };
@@ -321,21 +324,40 @@ class SessionCore final : public Interceptor,
   // A budget.
   void begin_budgeted_step(const PassSchedule& schedule);
   void begin_measuring();
-  void end_measuring();
+  /// `complete`: the step ran all forwards of its schedule.
+  void end_measuring(bool complete);
+  [[nodiscard]] StepKind kind_of_step(bool complete) const;
+  /// Whether the passes of this step saved what the plan's profile has, in the announced order.
+  [[nodiscard]] bool is_as_profiled(bool complete) const;
   void plan_for_budget(PassSchedule schedule);
   void offload_until_planned();
   void start_planning();
   void forget_planning();
+  /// Takes the answer of the planner in the background, if it is done.
+  void take_finished_job();
   void take_answer(const PlanningJob::Answer& answer);
+  void take_plan(const Plan& plan);
+  /// Whether the step that begins throws the planner's error.
+  [[nodiscard]] bool throws_problems() const {
+    return options_.strict || budgeting_.on_problem == OnProblem::kThrow;
+  }
+  [[noreturn]] void throw_problem();
+  /// Records again or continues without a plan that fits, where the error is not to be thrown.
+  void settle_problem();
+  /// Continues without a plan that fits.
+  void fall_back();
+  /// One warning for all steps that no plan could hold to the budget.
+  void warn_over_budget();
+  /// As far as it is known.
+  [[nodiscard]] Bytes known_budget() const;
   void read_times(bool wait);
   [[nodiscard]] bool have_enough_times() const;
   /// Lowers the link speed of `fresh` where the timed step waited longer for copies than it
   /// predicts. Returns whether it did.
   [[nodiscard]] bool update_link_speed(Profile& fresh);
   [[nodiscard]] SimulateOptions simulated_as_now() const;
-  /// Whether the profile that no plan fits may include one-time allocations of the first step. True
-  /// at most once.
-  [[nodiscard]] bool may_record_again();
+  /// Whether the profile that no plan fits may include one-time allocations of the first step.
+  [[nodiscard]] bool may_record_again() const;
   /// Replans with a larger reserve if the last measured step was over budget.
   void keep_within_budget();
   void update_drift() const;
@@ -507,7 +529,8 @@ class SessionCore final : public Interceptor,
     ShardTotals shard;
   };
   StepCounts step_;
-  StepCounts last_step_;
+  StepCounts last_step_;  // Of the last one that did not record.
+  std::optional<MeasuredStep> measured_;
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_no_room_ = false;
   bool warned_capture_ = false;
@@ -522,10 +545,19 @@ class SessionCore final : public Interceptor,
   mutable std::shared_ptr<const StepEvents> step_events_;  // Read from traced_ on request.
   mutable std::mutex trace_mutex_;                         // Taken before mutex_.
 
+  /// What happens if no plan is found, without SessionOptions::strict.
+  enum class OnProblem {
+    kThrow,  // Until a plan is adopted or an error was thrown.
+    kWarn,   // The first time after that.
+    kCount,
+  };
   struct Budgeting {
     bool unplanned = false;    // No plan yet for the profile and the schedule; all is offloaded.
-    std::exception_ptr error;  // Thrown by the next begin_step().
+    std::exception_ptr error;  // What the next begin_step() throws or falls back from.
+    std::shared_ptr<const Plan> smallest;  // For the latter; null: there is no plan at all.
     std::string problem;
+    OnProblem on_problem = OnProblem::kThrow;
+    bool warned_peak = false;
     bool time_next = false;  // Time the next step that does not verify.
     bool timing = false;     // This step is timed operator by operator.
     bool measuring = false;  // The time and the peak of this step are measured.
@@ -533,8 +565,10 @@ class SessionCore final : public Interceptor,
     int timed_steps = 0;     // Since the last update.
     bool as_predicted = true;
     bool recorded_again = false;  // Because no plan fitted the first profile.
-    std::uint64_t unplanned_steps = 0;
     std::uint64_t plans = 0;
+    std::uint64_t measured_steps = 0;  // With the current plan.
+    std::map<StepKind, StepPeak> steps;
+    Bytes budget;                  // As the planner resolved it; 0: not yet.
     std::uint64_t timed_step = 0;  // Counted from 1.
     Bytes reserve;                 // Reserved for untracked allocations.
     Bytes planned_reserve;         // The same when the current plan was made.
@@ -545,7 +579,7 @@ class SessionCore final : public Interceptor,
     Bytes measured_peak;
     Bytes excess_of_others;  // The largest excess over the budget on other ranks with this plan.
     Bytes verification_peak;
-    std::uint64_t over_budget_steps = 0;
+    std::uint64_t over_budget_steps = 0;  // As in the report.
     Nanoseconds measured_step{};
     std::vector<std::string> drift;
   };

@@ -82,6 +82,11 @@ struct CallCount {
 };
 
 struct Pass {
+  /// No tensor that was profiled is missing.
+  [[nodiscard]] bool is_whole() const {
+    return layout == nullptr || next_site >= layout->sites.size();
+  }
+
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null in a recording step.
   std::unique_ptr<PassProfiler> profiler;

@@ -23,7 +23,11 @@ class StepTime {
     ended_ = end_.has_value();
     if (!ended_) begin_.reset();
   }
-  /// Discards the measurement of the current step.
+  /// Discards the measurement of the current step; that of an earlier one stays.
+  void discard() noexcept {
+    if (!ended_) begin_.reset();
+  }
+  /// Discards all measurements.
   void forget() noexcept {
     begin_.reset();
     end_.reset();

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "spillway/core/error.hpp"
 #include "spillway/plan/rules.hpp"
@@ -153,25 +154,24 @@ TEST(BudgetedSession, ThrowsOnceIfNoPlanFitsAndContinues) {
     SessionOptions options = with_budget(Budget(1_KiB));
     options.plan_in_background = background;
     Session session(std::move(options));
-    TinyModel model({});
+    // So large that the planner takes longer than a few steps.
+    TinyModel model({.layers = 12});
     session.register_model(model);
-    int errors = 0;
-    int steps = 0;
-    for (int i = 0; i < 500 && (errors == 0 || steps < 3); ++i) {
+    std::vector<int> errors;
+    for (int i = 0; i < 8; ++i) {
       try {
         const auto step = session.step();
-        model.loss(model.tokens(2, 32, i)).backward();
-        steps = errors == 0 ? 0 : steps + 1;
+        model.loss(model.tokens(1, 16, i)).backward();
       } catch (const PlanInfeasible& error) {
-        ++errors;
+        errors.push_back(i);
         EXPECT_THAT(error.what(), HasSubstr("[plan] no plan fits 1.0 KiB: the smallest peak is "));
       }
-      if (errors == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    EXPECT_EQ(errors, 1);
+    // The first step records, and the second one too: there are gradients now.
+    EXPECT_EQ(errors, std::vector<int>{2}) << session.report();
+    EXPECT_EQ(session.report().recorded_steps, 2U);
     const SessionReport report = session.report();
     EXPECT_THAT(report.budget->problem, HasSubstr("no plan fits"));
-    EXPECT_THAT(report.to_text(), HasSubstr("no plan "));
     EXPECT_EQ(report.budget->plans, 0U);
     EXPECT_GT(report.budget->unplanned_steps, 0U);
     EXPECT_GT(report.bytes_out, 100_KiB);  // Everything is still offloaded.
@@ -330,6 +330,102 @@ TEST(BudgetedSession, ReportsDriftAndReplansOnce) {
       EXPECT_THAT(report.to_text(), HasSubstr("  drift "));
     }
   }
+}
+
+TEST(BudgetedSession, TellsWhatThePlannerFoundAlsoIfNoStepFollows) {
+  for (const bool fits : {false, true}) {
+    SessionOptions options = with_budget(fits ? Budget::share(0.8) : Budget(1_KiB));
+    options.plan_in_background = true;
+    Session session(std::move(options));
+    TinyModel model({});
+    session.register_model(model);
+    {
+      const auto step = session.step();
+      model.loss(model.tokens(2, 32, 0)).backward();
+      EXPECT_THROW(session.wait_for_plan(), InvalidArgument);
+    }
+    if (fits) {
+      session.wait_for_plan();
+      EXPECT_TRUE(session.report().budget->planned);
+      EXPECT_EQ(session.report().budget->plans, 1U);
+    } else {
+      EXPECT_THAT(error_text<PlanInfeasible>([&] { session.wait_for_plan(); }),
+                  HasSubstr("[plan] no plan fits 1.0 KiB"));
+      EXPECT_EQ(session.report().budget->plans, 0U);
+    }
+  }
+}
+
+nlohmann::json json_of(const Session& session) {
+  return nlohmann::json::parse(session.report().to_json());
+}
+
+TEST(BudgetReport, HasThePeaksOfAllKindsOfSteps) {
+  SessionOptions options = with_budget(Budget::share(0.6));
+  options.rules = parse_rules("[[rule]]\nproducer = \"*gelu*\"\naction = \"recompute\"\n", "rules");
+  Session session(std::move(options));
+  EXPECT_EQ(json_of(session)["budget"]["budget"], 0);  // A share of what is not known yet.
+  EXPECT_FALSE(json_of(session).contains("last_step"));
+  TinyModel model({});
+  session.register_model(model);
+  const auto step_with = [&](int layers) {
+    model.zero_gradients();
+    {
+      const auto step = session.step();
+      if (layers > 0) model.loss(model.tokens(8, 64, 0), {layers < 1, layers < 2}).backward();
+    }
+    return json_of(session);
+  };
+  const nlohmann::json recorded = step_with(3);
+  EXPECT_EQ(recorded["last_step"]["kind"], "recording");
+  EXPECT_EQ(recorded["budget"]["steps"]["recording"]["steps"], 1);
+  EXPECT_EQ(recorded["budget"]["steps"]["recording"]["peak"], recorded["last_step"]["peak"]);
+  EXPECT_GT(recorded["last_step"]["peak"], 0);
+  EXPECT_GT(recorded["budget"]["budget"], 0);
+  EXPECT_EQ(recorded["budget"]["measured_steps"], 0);
+  EXPECT_EQ(recorded["budget"]["measured_peak"], 0);
+  EXPECT_EQ(step_with(3)["last_step"]["kind"], "verification");
+  nlohmann::json planned;
+  for (int i = 0; i < 20; ++i) planned = step_with(3);
+  EXPECT_EQ(planned["last_step"]["kind"], "planned");
+  EXPECT_EQ(planned["budget"]["measured_peak"], planned["last_step"]["peak"]);
+  EXPECT_LE(planned["last_step"]["peak"], planned["budget"]["budget"]);
+  EXPECT_GT(planned["budget"]["measured_steps"], 0);
+  // None of these is what the plan gives.
+  session.trace_next_step();
+  const nlohmann::json traced = step_with(3);
+  EXPECT_EQ(traced["last_step"]["kind"], "traced");
+  EXPECT_EQ(traced["budget"]["measured_steps"], planned["budget"]["measured_steps"]);
+  const nlohmann::json nothing = step_with(0);
+  EXPECT_EQ(nothing["last_step"]["kind"], "diverged");
+  EXPECT_EQ(nothing["budget"]["measured_peak"], planned["budget"]["measured_peak"]);
+  const nlohmann::json fewer = step_with(1);
+  EXPECT_EQ(fewer["last_step"]["kind"], "diverged");
+  EXPECT_EQ(fewer["budget"]["steps"]["diverged"]["steps"], 2);
+  EXPECT_EQ(fewer["budget"]["steps"]["diverged"]["peak"], fewer["last_step"]["peak"]);
+  EXPECT_EQ(fewer["budget"]["measured_peak"], planned["budget"]["measured_peak"]);
+}
+
+TEST(BudgetReport, SaysThatStepsWithoutAPlanWereOverTheBudget) {
+  Session session(with_budget(Budget(1_KiB)));
+  TinyModel model({});
+  session.register_model(model);
+  for (int i = 0; i < 5; ++i) {
+    try {
+      const auto step = session.step();
+      model.loss(model.tokens(2, 32, i)).backward();
+    } catch (const PlanInfeasible&) {
+      EXPECT_EQ(i, 2);
+    }
+  }
+  const SessionReport report = session.report();
+  EXPECT_EQ(report.budget->budget, 1_KiB);
+  EXPECT_FALSE(report.budget->planned);
+  EXPECT_EQ(report.budget->unplanned_steps, 2U);
+  const nlohmann::json json = json_of(session);
+  EXPECT_EQ(json["last_step"]["kind"], "unplanned");
+  EXPECT_GT(json["budget"]["steps"]["unplanned"]["peak"], 1 << 10);
+  EXPECT_EQ(json["budget"]["predicted_peak"], 0);
 }
 
 }  // namespace

@@ -297,14 +297,12 @@ TEST(TracedStep, IsMissingBeforeOneWasTraced) {
 
 TEST(TracedStep, WantsScopes) {
   Traced traced(testing::offload_everything(), 3);
-  {
+  for (const bool traces : {false, true}) {
+    if (traces) traced.session.trace_next_step();
+    EXPECT_FALSE(traced.session.next_step_records());
     const auto step = traced.session.step();
-    EXPECT_FALSE(Scope::wanted());
+    EXPECT_EQ(Scope::wanted(), traces);
   }
-  traced.session.trace_next_step();
-  EXPECT_FALSE(traced.session.next_step_records());
-  const auto step = traced.session.step();
-  EXPECT_TRUE(Scope::wanted());
 }
 
 }  // namespace

@@ -60,17 +60,18 @@ at::Tensor TinyModel::layer(const Layer& weights, const at::Tensor& input) const
   return x + at::dropout(at::linear(at::gelu(up), weights.down), options_.dropout, true);
 }
 
-at::Tensor TinyModel::hidden(const at::Tensor& tokens) const {
+at::Tensor TinyModel::hidden(const at::Tensor& tokens, const std::vector<bool>& dropped) const {
   at::Tensor x = at::embedding(embedding_, tokens);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (i < dropped.size() && dropped[i]) continue;
     const Scope scope("layers." + std::to_string(i));
     x = layer(layers_[i], x);
   }
   return x;
 }
 
-at::Tensor TinyModel::loss(const at::Tensor& tokens) const {
-  const at::Tensor logits = at::linear(hidden(tokens), head_).to(at::kFloat);
+at::Tensor TinyModel::loss(const at::Tensor& tokens, const std::vector<bool>& dropped) const {
+  const at::Tensor logits = at::linear(hidden(tokens, dropped), head_).to(at::kFloat);
   return at::cross_entropy_loss(logits.view({-1, options_.vocabulary}), tokens.view({-1}));
 }
 

@@ -23,10 +23,12 @@ class TinyModel {
  public:
   explicit TinyModel(const TinyOptions& options);
 
-  /// The loss of predicting each token from those before it.
-  [[nodiscard]] at::Tensor loss(const at::Tensor& tokens) const;
+  /// The loss of predicting each token from those before it. `dropped`: by layer; empty: none is.
+  [[nodiscard]] at::Tensor loss(const at::Tensor& tokens,
+                                const std::vector<bool>& dropped = {}) const;
   /// The last hidden states.
-  [[nodiscard]] at::Tensor hidden(const at::Tensor& tokens) const;
+  [[nodiscard]] at::Tensor hidden(const at::Tensor& tokens,
+                                  const std::vector<bool>& dropped = {}) const;
 
   [[nodiscard]] at::Tensor tokens(std::int64_t batch, std::int64_t length, int seed) const;
   [[nodiscard]] std::vector<at::Tensor> parameters() const { return parameters_; }
