@@ -147,7 +147,7 @@ void SessionCore::fall_back() {
 
 void SessionCore::wait_for_plan() {
   const std::lock_guard lock(mutex_);
-  if (in_step_) throw InvalidArgument("plan", "a step is under way; end it first");
+  if (in_step()) throw InvalidArgument("plan", "a step is under way; end it first");
   if (job_ != nullptr) job_->wait();
   take_finished_job();
   if (!budgeting_.error || !throws_problems()) return;

@@ -331,9 +331,8 @@ std::vector<c10::Storage> Replay::finish(RecipeBook& book) {
 std::vector<c10::Storage> Replay::trim(RecipeBook& book, const Job& job, std::size_t bound) {
   std::deque<ValueId>& cached = book.cached();
   // Some were cached once, are gone since, and are somebody else's result now.
-  std::erase_if(cached, [&](ValueId id) {
-    return !book.value(id).recomputed || job.wanted.contains(id);
-  });
+  std::erase_if(cached,
+                [&](ValueId id) { return !book.value(id).recomputed || job.wanted.contains(id); });
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
       const bool stays = book.value(made.value).recomputed && !job.wanted.contains(made.value);
