@@ -111,7 +111,7 @@ class Train(InAFolder):
             out = self.folder / "run"
             result = self.ok("train", *tiny(tokens=512), "--steps", "4", "--compare", "--rules", rules, "--dropout", "0.1",
                              "--out", out, *verify)  # fmt: skip
-            self.assertIn("recomputed in a step", result.stdout)
+            self.assertIn("recomputed in the last step", result.stdout)
             self.assert_equal_bits(json.loads((out / "train.json").read_text(encoding="utf-8")), steps=4)
             reports.append(json.loads((out / "report.json").read_text(encoding="utf-8")))
         for report in reports:
@@ -138,6 +138,33 @@ class Train(InAFolder):
         self.assertEqual(found["report"]["fallbacks"], {})
         self.assertEqual(json.loads((out / "plan.json").read_text(encoding="utf-8"))["budget"], found["predicted"]["budget"])
         self.assertIn("budget", self.ok("explain", out / "plan.json", "--profile", out / "profile.json").stdout)
+
+    def test_counts_only_steps_that_show_what_the_plan_does(self):
+        out = self.folder / "run"
+        words = ["train", *tiny(tokens=512), "--budget", "60%", "--trace", self.folder / "trace.json", "--out", out]
+        for steps in (1, 2, 3, 6):
+            self.ok(*words, "--steps", steps)
+            found = json.loads((out / "train.json").read_text(encoding="utf-8"))
+            kinds, peaks = found["with"]["kinds"], found["with"]["peaks"]
+            self.assertEqual(len(kinds), steps)
+            self.assertEqual(kinds[0], "recording")
+            self.assertNotIn("planned", kinds[-1:])  # It is traced, and may do something else besides.
+            planned = [peak for kind, peak in zip(kinds, peaks, strict=True) if kind == "planned"]
+            budget = found["budget"]
+            self.assertEqual(budget["bytes"], found["predicted"]["budget"])
+            for kind, of_kind in found["report"]["budget"]["steps"].items():
+                self.assertEqual(of_kind["steps"], kinds.count(kind))
+                self.assertEqual(of_kind["peak"], max(peak for each, peak in zip(kinds, peaks, strict=True) if each == kind))
+            if not planned:
+                self.assertEqual((budget["measured_steps"], budget["measured_peak"], budget["within"]), (0, None, None))
+                self.assertIsNone(found["with"]["step_peak"])
+                continue
+            self.assertIs(budget["within"], True)
+            self.assertEqual(budget["measured_peak"], found["with"]["step_peak"])
+            self.assertIn(budget["measured_peak"], planned)
+            # A step with a forward and a backward has more than the activations of one layer.
+            self.assertGreater(budget["measured_peak"], budget["bytes"] / 4)
+        self.assertTrue(planned)
 
     def test_writes_the_last_step_as_predicted_and_as_measured(self):
         file = self.folder / "trace.json"

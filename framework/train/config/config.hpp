@@ -112,6 +112,7 @@ struct MemoryConfig {
   std::string budget;  ///< As `--budget` takes it, or "auto"; empty: none.
   std::string rules;   ///< A file; empty: none.
   std::string plan;    ///< A file; empty: none.
+  bool strict = false;
   std::optional<InlineRules> inline_rules;
 
   bool operator==(const MemoryConfig&) const = default;

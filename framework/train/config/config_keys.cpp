@@ -198,6 +198,8 @@ std::vector<ConfigKey> memory_keys() {
        "Rules (docs/rules.md); or their tables here: [[memory.rule]], [memory.limits], ..."},
       {"memory", "plan", TextKey{of(&MemoryConfig::plan), "a file"},
        "A plan made earlier; wins over rules"},
+      {"memory", "strict", FlagKey{of(&MemoryConfig::strict)},
+       "End the run whenever no plan fits; false: only before the first plan"},
   };
 }
 

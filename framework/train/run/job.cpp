@@ -202,6 +202,13 @@ TrainingStep TrainingJob::step(Session* session) {
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
   result.milliseconds = time.count();
   result.peak = Bytes(peak_memory(device_));
+  if (session != nullptr) {
+    // Recording, timing and tracing start new peaks of the same allocator.
+    if (const std::optional<MeasuredStep> measured = session->last_step()) {
+      result.kind = measured->kind;
+      result.peak = std::max(result.peak, measured->before + measured->peak);
+    }
+  }
   result.loss = runner_->mean_loss(outcome).item<double>();
   if (const std::int64_t layers = moe_layers(config_.model); layers > 0) {
     const at::Tensor extra =

@@ -13,6 +13,7 @@
 #include "spillway/core/bytes.hpp"
 #include "spillway/groups/shard_group.hpp"
 #include "spillway/pipeline/pipeline_runner.hpp"
+#include "spillway/torch/session_report.hpp"
 #include "train/config/config.hpp"
 #include "train/data/corpus.hpp"
 #include "train/model/clip.hpp"
@@ -25,11 +26,12 @@ namespace spillway::app {
 struct TrainingStep {
   double loss = 0;  ///< The mean over the whole step, the same on every rank.
   double learning_rate = 0;
-  double gradient_norm = 0;  ///< Before clipping.
-  bool skipped = false;      ///< fp16: gradients were not finite, nothing was updated.
-  double milliseconds = 0;   ///< Of forward and backward.
-  Bytes peak;                ///< The most that was allocated on the device in them.
-  Bytes before;              ///< What was allocated when they began.
+  double gradient_norm = 0;      ///< Before clipping.
+  bool skipped = false;          ///< fp16: gradients were not finite, nothing was updated.
+  double milliseconds = 0;       ///< Of forward and backward.
+  Bytes peak;                    ///< The most that was allocated on the device in them.
+  Bytes before;                  ///< What was allocated when they began.
+  std::optional<StepKind> kind;  ///< Of a session's step.
 
   /// The losses of a mixture's routers without their coefficients, as the mean over its layers; 0
   /// where they are off.

@@ -17,7 +17,9 @@ std::string layers_of(const PipelineLayer& model) {
   return text;
 }
 
-std::string bytes_text(const Json& number) { return to_string(Bytes(number.get<std::uint64_t>())); }
+std::string bytes_text(const Json& number) {
+  return number.is_null() ? "-" : to_string(Bytes(number.get<std::uint64_t>()));
+}
 
 }  // namespace
 
@@ -28,6 +30,7 @@ Json rank_figures(int rank, const TrainingJob& job, const TrainFigures& figures)
     const auto found = report.actions.find(name);
     return found == report.actions.end() ? std::uint64_t{0} : found->second.bytes.count();
   };
+  const std::optional<Bytes> peak = step_peak(figures);
   const Nanoseconds waits =
       report.waits.release + report.waits.reload + report.waits.in_place + report.waits.gather;
   return {{"rank", rank},
@@ -40,7 +43,7 @@ Json rank_figures(int rank, const TrainingJob& job, const TrainFigures& figures)
           {"sharded", action("keep, sharded") + action("offload, sharded")},
           {"recomputed", action("recompute")},
           {"wait_ms", std::chrono::duration<double, std::milli>(waits).count()},
-          {"step_peak", step_peak(figures).count()},
+          {"step_peak", peak ? Json(peak->count()) : Json()},
           {"saved_peak_without", report.saved_peak_without.count()},
           {"saved_peak_with", report.saved_peak_with.count()},
           {"host_peak", report.host_peak.count()},

@@ -12,24 +12,51 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Whether the step executed the plan and nothing else, or had no session.
+bool is_planned(const TrainingStep& step) {
+  return step.kind.value_or(StepKind::kPlanned) == StepKind::kPlanned;
+}
+
 /// Of forward and backward, in ms; nothing if there are too few steps.
 std::optional<double> median_time(const TrainingRun& run, std::size_t warm_up) {
   std::vector<double> times;
   for (std::size_t i = warm_up; i < run.steps.size(); ++i) {
-    times.push_back(run.steps[i].milliseconds);
+    if (is_planned(run.steps[i])) times.push_back(run.steps[i].milliseconds);
   }
   if (times.empty()) return std::nullopt;
   return spread_of(times).median;
 }
 
-/// What steps after the warm-up had allocated at most, above what was there before them.
-Bytes step_peak(const TrainingRun& run, std::size_t warm_up) {
-  Bytes peak;
-  for (std::size_t i = std::min(warm_up, run.steps.size() - 1); i < run.steps.size(); ++i) {
-    peak = std::max(peak, run.steps[i].peak - run.steps[i].before);
+/// The steps that show what the plan does to memory.
+struct Peaks {
+  std::size_t steps = 0;
+  Bytes most;  ///< Above what was allocated before the step.
+};
+
+Peaks peaks_from(const TrainingRun& run, std::size_t first) {
+  Peaks peaks;
+  for (std::size_t i = first; i < run.steps.size(); ++i) {
+    if (!is_planned(run.steps[i])) continue;
+    ++peaks.steps;
+    peaks.most = std::max(peaks.most, run.steps[i].peak - run.steps[i].before);
   }
-  return peak;
+  return peaks;
 }
+
+Peaks peaks_of(const TrainingRun& run, const TrainFigures& figures) {
+  Peaks peaks;
+  for (const std::size_t first : {figures.warm_up, figures.settled, std::size_t{0}}) {
+    if (peaks.steps == 0) peaks = peaks_from(run, first);
+  }
+  return peaks;
+}
+
+std::optional<Bytes> step_peak(const TrainingRun& run, const TrainFigures& figures) {
+  const Peaks peaks = peaks_of(run, figures);
+  return peaks.steps > 0 ? std::optional(peaks.most) : std::nullopt;
+}
+
+std::string text_of(std::optional<Bytes> bytes) { return bytes ? to_string(*bytes) : "-"; }
 
 double last_loss(const TrainingRun& run) { return run.steps.back().loss; }
 
@@ -76,20 +103,46 @@ std::string bits_line(const Comparison& comparison, std::size_t steps) {
          " differ, first: " + comparison.first + ")\n";
 }
 
-std::string budget_line(const TrainFigures& figures, const Predicted& planned) {
-  const Bytes peak = step_peak(figures.with, figures.warm_up);
-  const std::size_t all = figures.with.steps.size();
-  const std::size_t steps = all - std::min(figures.warm_up, all - 1);
-  return std::string("within the budget: ") + (peak <= planned.budget ? "yes" : "no") + " (" +
-         to_string(peak) + " of " + to_string(planned.budget) + ", " + std::to_string(steps) +
-         (steps == 1 ? " step)\n" : " steps)\n");
+std::optional<Bytes> budget_of(const TrainFigures& figures) {
+  if (const auto planned = predicted(figures)) return planned->budget;
+  if (!figures.report.budget || figures.report.budget->budget == Bytes()) return std::nullopt;
+  return figures.report.budget->budget;
+}
+
+/// Empty: nothing was measured.
+std::optional<bool> within_budget(const TrainFigures& figures, Bytes budget) {
+  const std::optional<Bytes> peak = step_peak(figures);
+  return peak ? std::optional(*peak <= budget) : std::nullopt;
+}
+
+std::string budget_line(const TrainFigures& figures, Bytes budget) {
+  const auto counted = [](std::uint64_t count) {
+    return std::to_string(count) + (count == 1 ? " step" : " steps");
+  };
+  const Peaks peaks = peaks_of(figures.with, figures);
+  const std::optional<bool> within = within_budget(figures, budget);
+  std::string line = "within the budget: ";
+  if (within) {
+    line += std::string(*within ? "yes" : "no") + " (" + to_string(peaks.most) + " of " +
+            to_string(budget) + ", " + counted(peaks.steps) + ")";
+  } else {
+    line += "not measured (no step executed a plan alone)";
+  }
+  if (!figures.report.budget) return line + "\n";
+  std::string others;
+  for (const auto& [kind, steps] : figures.report.budget->steps) {
+    if (kind == StepKind::kPlanned) continue;
+    others += (others.empty() ? "; not counted: " : ", ") + std::string(to_string(kind)) + " " +
+              counted(steps.steps) + " with at most " + to_string(steps.peak);
+  }
+  return line + others + "\n";
 }
 
 /// Of a run without a session.
 std::string baseline_text(const TrainFigures& figures) {
   const auto time = median_time(figures.with, figures.warm_up);
   TextTable table({{"", TextTable::Align::kLeft}, {"", TextTable::Align::kRight}});
-  table.add({"peak of a step", to_string(step_peak(figures.with, figures.warm_up))});
+  table.add({"peak of a step", text_of(step_peak(figures))});
   table.add({"step (forward and backward)", time ? with_decimals(*time, 1) + " ms" : "-"});
   table.add({"loss of the last step", with_decimals(last_loss(figures.with), 4)});
   return table.text(2);
@@ -108,14 +161,17 @@ class FiguresTable {
   }
 
   void add_memory() {
-    const auto peak = [this](const TrainingRun& run) {
-      return to_string(step_peak(run, figures_.warm_up));
-    };
+    const auto peak = [this](const TrainingRun& run) { return text_of(step_peak(run, figures_)); };
     if (planned_) add("budget", "", to_string(planned_->budget));
     add("peak of a step", of_base(peak), peak(figures_.with),
         planned_ ? to_string(planned_->peak) : "");
-    add("saved for backward, peak", to_string(figures_.report.saved_peak_without),
-        to_string(figures_.report.saved_peak_with));
+    add("saved for backward, peak", of_last_step(to_string(figures_.report.saved_peak_without)),
+        of_last_step(to_string(figures_.report.saved_peak_with)));
+  }
+
+  /// The report has figures of the last step that did not record, if there was one.
+  [[nodiscard]] std::string of_last_step(std::string text) const {
+    return figures_.report.steps > figures_.report.recorded_steps ? std::move(text) : "-";
   }
 
   void add_times() {
@@ -157,12 +213,16 @@ class FiguresTable {
 
 }  // namespace
 
-Bytes step_peak(const TrainFigures& figures) { return step_peak(figures.with, figures.warm_up); }
+std::optional<Bytes> step_peak(const TrainFigures& figures) {
+  return step_peak(figures.with, figures);
+}
 
 std::optional<double> reached_reduction(const TrainFigures& figures) {
   if (!figures.reduction || !figures.without) return std::nullopt;
-  return figures.reduction->reached(step_peak(*figures.without, figures.warm_up),
-                                    step_peak(figures));
+  const std::optional<Bytes> without = step_peak(*figures.without, figures);
+  const std::optional<Bytes> with = step_peak(figures);
+  if (!without || !with) return std::nullopt;
+  return figures.reduction->reached(*without, *with);
 }
 
 std::string to_text(const TrainFigures& figures) {
@@ -173,15 +233,18 @@ std::string to_text(const TrainFigures& figures) {
   table.add_times();
   const auto loss = [](const TrainingRun& run) { return with_decimals(last_loss(run), 4); };
   table.add("loss of the last step", table.of_base(loss), loss(figures.with));
-  table.add("moved out, back in a step", "",
-            to_string(report.bytes_out) + ", " + to_string(report.bytes_back));
-  table.add("recomputed in a step", "",
-            to_string(report.bytes_recomputed) + " by " + std::to_string(report.repeated_calls) +
-                " operators");
+  table.add("offloaded, reloaded in the last step", "",
+            table.of_last_step(to_string(report.bytes_out) + ", " + to_string(report.bytes_back)));
+  table.add("recomputed in the last step", "",
+            table.of_last_step(to_string(report.bytes_recomputed) + " by " +
+                               std::to_string(report.repeated_calls) + " operators"));
   table.add("steps that recorded", "", std::to_string(report.recorded_steps));
   table.add("fallbacks", "", fallbacks_of(report));
   std::string text = table.text();
-  if (const auto planned = predicted(figures)) text += budget_line(figures, *planned);
+  if (const auto budget = budget_of(figures)) text += budget_line(figures, *budget);
+  if (report.budget && !report.budget->problem.empty()) {
+    text += "planning problem: " + report.budget->problem + "\n";
+  }
   if (figures.comparison) text += bits_line(*figures.comparison, figures.with.steps.size());
   return text;
 }
@@ -190,16 +253,19 @@ Json to_json(const TrainFigures& figures) {
   const auto run = [&](const TrainingRun& each) {
     Json json;
     if (const auto time = median_time(each, figures.warm_up)) json["step_ms"] = *time;
-    json["step_peak"] = step_peak(each, figures.warm_up).count();
+    const std::optional<Bytes> peak = step_peak(each, figures);
+    json["step_peak"] = peak ? Json(peak->count()) : Json();
     json["losses"] = Json::array();
     json["milliseconds"] = Json::array();
     json["peaks"] = Json::array();
+    json["kinds"] = Json::array();
     for (const TrainingStep& step : each.steps) {
       // JSON has no NaN.
       const double loss = step.loss;
       json["losses"].push_back(std::isfinite(loss) ? Json(loss) : Json());
       json["milliseconds"].push_back(step.milliseconds);
       json["peaks"].push_back((step.peak - step.before).count());
+      json["kinds"].push_back(step.kind ? Json(to_string(*step.kind)) : Json());
     }
     return json;
   };
@@ -214,6 +280,14 @@ Json to_json(const TrainFigures& figures) {
                          {"step_ms", planned->step_ms},
                          {"base_ms", planned->base_ms},
                          {"bound_ms", planned->bound_ms}};
+  }
+  if (const auto budget = figures.managed ? budget_of(figures) : std::nullopt) {
+    const Peaks peaks = peaks_of(figures.with, figures);
+    const std::optional<bool> within = within_budget(figures, *budget);
+    json["budget"] = {{"bytes", budget->count()},
+                      {"measured_steps", peaks.steps},
+                      {"measured_peak", within ? Json(peaks.most.count()) : Json()},
+                      {"within", within ? Json(*within) : Json()}};
   }
   if (figures.reduction) {
     json["simulated"] = {{"kept_peak", figures.reduction->kept.count()},

@@ -18,6 +18,8 @@ struct TrainFigures {
   TrainingRun with;
   /// Steps that are not representative: libraries start, the session records and plans.
   std::size_t warm_up = 2;
+  /// After so many steps the plan was the one that it stayed.
+  std::size_t settled = 0;
   bool managed = true;               ///< `with` ran in a session; else report and plan are empty.
   std::shared_ptr<const Plan> plan;  ///< The executed one; may be null.
   SessionReport report;
@@ -26,8 +28,10 @@ struct TrainFigures {
   std::optional<Comparison> comparison;
 };
 
-/// What steps after the warm-up had allocated at most, above what was there before them.
-[[nodiscard]] Bytes step_peak(const TrainFigures& figures);
+/// What steps after the warm-up that executed the plan had allocated at most, above what was there
+/// before them. Where there are none, earlier ones: first those under the last plan. Empty if no
+/// step executed a plan and nothing else.
+[[nodiscard]] std::optional<Bytes> step_peak(const TrainFigures& figures);
 
 /// By how much the peak of a step fell, as a share of what the plan can lower it by. Empty without
 /// a run beside it that has no session, or where the simulator does not say.

@@ -106,6 +106,7 @@ class TrainCommand {
   void report(const TrainingJob& job, TrainingRun run, int settled) {
     figures_.model = job.describe();
     figures_.with = std::move(run);
+    figures_.settled = static_cast<std::size_t>(settled);
     // The first step under a new plan also verifies what it recomputes.
     figures_.warm_up = std::max(figures_.warm_up, static_cast<std::size_t>(settled) + 1);
     figures_.managed = session_.has_value();

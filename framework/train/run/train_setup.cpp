@@ -121,6 +121,7 @@ SessionOptions session_options(const TrainConfig& config, at::Device device, int
   if (!config.memory.plan.empty()) options.plan = load_plan(with_rank(config.memory.plan, rank));
   if (!config.memory.budget.empty()) {
     options.budget = budget_of(config.memory.budget);
+    options.strict = config.memory.strict;
     options.plan_in_background = false;  // So that few steps are enough to see what it does.
   }
   return options;

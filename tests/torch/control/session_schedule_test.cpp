@@ -295,28 +295,39 @@ TEST(SessionSchedule, PlansForOtherOrdersInTheBackground) {
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
-TEST(SessionSchedule, ThrowsOnceForEachOrderThatNoPlanFits) {
+TEST(SessionSchedule, ThrowsOnceForEachOrderThatNoPlanFitsIfItIsStrict) {
   const auto changing = [](const PipelineStage& stage, int step) {
     return stage.actions(step % 3 == 2 ? 6 : 1);
   };
   // Enough for one micro-batch, but not for four passes in flight.
-  SessionOptions options = with_budget(Budget(150_KiB));
-  options.rules = parse_rules("[[rule]]\naction = \"keep\"\n", "keep.toml");
-  Session session(std::move(options));
-  PipelineStage stage(stage_of(kFirstOfFour));
-  session.register_model(stage);
-  std::vector<int> refused;
-  for (int i = 0; i < 9; ++i) {
-    stage.zero_gradients();
-    const std::vector<PipelineAction> actions = changing(stage, i);
-    try {
-      Step step = session.step(passes_of(actions));
-      (void)stage.run(&step, actions, i);
-    } catch (const PlanInfeasible&) {
-      refused.push_back(i);
+  for (const bool strict : {true, false}) {
+    SessionOptions options = with_budget(Budget(150_KiB));
+    options.rules = parse_rules("[[rule]]\naction = \"keep\"\n", "keep.toml");
+    options.strict = strict;
+    Session session(std::move(options));
+    PipelineStage stage(stage_of(kFirstOfFour));
+    session.register_model(stage);
+    std::vector<int> refused;
+    for (int i = 0; i < 9; ++i) {
+      stage.zero_gradients();
+      const std::vector<PipelineAction> actions = changing(stage, i);
+      try {
+        Step step = session.step(passes_of(actions));
+        (void)stage.run(&step, actions, i);
+      } catch (const PlanInfeasible&) {
+        refused.push_back(i);
+      }
+    }
+    const SessionReport report = session.report();
+    EXPECT_EQ(refused, strict ? std::vector<int>{2} : std::vector<int>()) << report;
+    const auto fallback = report.fallbacks.find(
+        "no plan fits the budget: the one with the smallest peak is executed");
+    EXPECT_EQ(fallback == report.fallbacks.end(), strict) << report;
+    if (!strict) {
+      EXPECT_EQ(fallback->second, 1U) << report;
+      EXPECT_GT(report.budget->predicted_peak, report.budget->budget) << report;
     }
   }
-  EXPECT_THAT(refused, ::testing::ElementsAre(2)) << session.report();
 }
 
 TEST(SessionSchedule, IsAnErrorIfInvalid) {
