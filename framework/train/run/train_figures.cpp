@@ -116,24 +116,25 @@ std::optional<bool> within_budget(const TrainFigures& figures, Bytes budget) {
 }
 
 std::string budget_line(const TrainFigures& figures, Bytes budget) {
-  const auto counted = [](std::uint64_t count) {
-    return std::to_string(count) + (count == 1 ? " step" : " steps");
+  const auto counted = [](std::uint64_t count, const std::string& kind) {
+    return std::to_string(count) + " " + kind + (count == 1 ? "step" : "steps");
   };
   const Peaks peaks = peaks_of(figures.with, figures);
   const std::optional<bool> within = within_budget(figures, budget);
   std::string line = "within the budget: ";
   if (within) {
     line += std::string(*within ? "yes" : "no") + " (" + to_string(peaks.most) + " of " +
-            to_string(budget) + ", " + counted(peaks.steps) + ")";
+            to_string(budget) + ", " + counted(peaks.steps, "") + ")";
   } else {
-    line += "not measured (no step executed a plan alone)";
+    line += "not measured (no step executed the plan and nothing else)";
   }
   if (!figures.report.budget) return line + "\n";
   std::string others;
   for (const auto& [kind, steps] : figures.report.budget->steps) {
     if (kind == StepKind::kPlanned) continue;
-    others += (others.empty() ? "; not counted: " : ", ") + std::string(to_string(kind)) + " " +
-              counted(steps.steps) + " with at most " + to_string(steps.peak);
+    others += (others.empty() ? "; not counted: " : ", ") +
+              counted(steps.steps, std::string(to_string(kind)) + " ") + " with at most " +
+              to_string(steps.peak);
   }
   return line + others + "\n";
 }

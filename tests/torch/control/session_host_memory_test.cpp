@@ -43,7 +43,7 @@ TEST(SessionHostMemory, StaysWherePlansNeedMostOfIt) {
   Session session(with_memory("[[rule]]\naction = \"offload\"\n"));
   EXPECT_EQ(difference_of(large_program, session, 1), 0);
   const Bytes recorded = session.report().host_pinned;
-  EXPECT_EQ(difference_of(large_program, session, 12), 0);
+  EXPECT_EQ(difference_of(large_program, session, 6), 0);
   EXPECT_FALSE(session.report().bytes_out == 0_B) << session.report();
   EXPECT_EQ(session.report().host_pinned, recorded);
 }
@@ -52,7 +52,7 @@ TEST(SessionHostMemory, DoesNotComeAndGoWhereItIsNeededAgainAndAgain) {
   Session session(with_memory(""));
   EXPECT_EQ(difference_of(large_program, session, 6), 0);
   EXPECT_EQ(session.report().host_pinned, 0_B) << session.report();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2; ++i) {
     session.record_next_step();
     EXPECT_EQ(difference_of(large_program, session, 6), 0);
     EXPECT_GE(session.report().host_pinned, 128_MiB) << i;
