@@ -169,7 +169,7 @@ TEST(SessionThreads, ThePlannerMayWorkWhileStepsGoOn) {
   const std::vector<at::Tensor> expected = trained(nullptr);
   SessionOptions options = testing::offload_everything();
   options.rules = {};
-  options.budget = Budget::share(0.7);
+  options.budget = Budget::share(0.9);
   options.plan_in_background = true;
   Session session(std::move(options));
   EXPECT_EQ(count_different(expected, trained(&session)), 0) << session.report();
