@@ -77,7 +77,8 @@ SessionOptions options_of(const std::string& file) {
                           .offload_window = 16_KiB,
                           .prefetch_window = 32_KiB,
                           .min_size = {},
-                          .slowdown = {}};
+                          .slowdown = {},
+                          .recompute_cache = {}};
   options.device = at::kCPU;
   options.small = 1_KiB;
   return options;
