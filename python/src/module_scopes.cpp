@@ -43,7 +43,8 @@ py::object code_of(const py::object& frame) {
 }  // namespace
 
 // What Module.__call__ is: it calls forward, hooks, and what Module.compile() made alike. Its only
-// variables are its arguments, so reading them keeps no tensor alive that the call would have freed.
+// variables are its arguments, so reading them keeps no tensor alive that the call would have
+// freed.
 ModuleScopes::ModuleScopes()
     : module_call_(py::module_::import("torch.nn")
                        .attr("Module")

@@ -242,6 +242,23 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
   value = json.get<std::string>();
 }
 
+void read_digest(const Json& json, const JsonPath& path, const JsonSource& source,
+                 std::uint64_t& value) {
+  const std::optional<std::uint64_t> digest =
+      json.is_string() ? parse_digest(json.get_ref<const std::string&>()) : std::nullopt;
+  if (!digest) refuse_value(source, path, "a digest of 16 digits", json);
+  value = *digest;
+}
+
+void read_digest(const Json& json, const JsonPath& path, const JsonSource& source,
+                 std::vector<std::uint64_t>& values) {
+  if (!json.is_array()) refuse_value(source, path, "a list", json);
+  for (const Json& each : json) {
+    const std::size_t index = values.size();
+    read_digest(each, JsonPath(path, index), source, values.emplace_back());
+  }
+}
+
 JsonReader::JsonReader(const Json& json, const JsonPath& path, const JsonSource& source)
     : json_(json), path_(path), source_(source) {
   if (!json.is_object()) refuse_value(source, path, "an object", json);

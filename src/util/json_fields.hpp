@@ -2,7 +2,8 @@
 ///   template <typename Fields, typename Value> void describe(Fields& fields, Value& value)
 /// in this namespace that calls `fields("name", value.member)` for each member, in the order of the
 /// document. Optional members are left out when empty; everything else must be there. An
-/// enumeration takes part by to_string() and all_values().
+/// enumeration takes part by to_string() and all_values(). Digests are written as 16 digits, by
+/// `fields.digest("name", value.member)`; 0 and an empty list of them are left out.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "spillway/core/bytes.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 
@@ -111,6 +113,13 @@ class JsonWriter {
     json_[name] = *words.begin();
   }
 
+  void digest(const char* name, std::uint64_t member) {
+    if (member != 0) json_[name] = digest_text(member);
+  }
+  void digest(const char* name, const std::vector<std::uint64_t>& members) {
+    for (const std::uint64_t member : members) json_[name].push_back(digest_text(member));
+  }
+
   template <typename T>
   [[nodiscard]] static Json write_value(const T& value) {
     if constexpr (std::is_same_v<T, Bytes>) {
@@ -148,6 +157,10 @@ void read_value(const Json& json, const JsonPath& path, const JsonSource& source
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source, double& value);
 void read_value(const Json& json, const JsonPath& path, const JsonSource& source,
                 std::string& value);
+void read_digest(const Json& json, const JsonPath& path, const JsonSource& source,
+                 std::uint64_t& value);
+void read_digest(const Json& json, const JsonPath& path, const JsonSource& source,
+                 std::vector<std::uint64_t>& values);
 
 /// Reads the fields of one value. Unknown fields are errors, and so are missing ones.
 class JsonReader {
@@ -166,6 +179,14 @@ class JsonReader {
   }
   /// `why`: the reason why it cannot be another word, for the error.
   void only(const char* name, std::initializer_list<std::string_view> words, std::string_view why);
+
+  template <typename T>
+  void digest(const char* name, T& member) {
+    member = {};
+    if (const Json* field = find(name, false)) {
+      read_digest(*field, JsonPath(path_, name), source_, member);
+    }
+  }
 
   /// Errors: ConfigError for the first field that is unknown, else for the first that is missing.
   void finish() const;

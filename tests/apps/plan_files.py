@@ -75,7 +75,7 @@ def profile(layers):
         "timeline": {"kinds": [], "kind": [], "index": [], "compute_ns": [], "untracked_bytes": []},
     }
     return {
-        "schema": "spillway.profile/4",
+        "schema": "spillway.profile/5",
         "device": "a device",
         "link": {"out": 5e10, "back": 5e10, "out_with_back": 4e10, "back_with_out": 4e10},
         "layers": layers,

@@ -253,7 +253,7 @@ class Profile(InAFolder):
         self.assertIn(f"{out} is written: ", result.stdout)
         self.assertIn(f"spillway plan --profile {out}", result.stdout)
         profile = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(profile["schema"], "spillway.profile/4")
+        self.assertEqual(profile["schema"], "spillway.profile/5")
         self.assertEqual((profile["layers"], profile["layer_scope"]), (3, "layers"))
         scopes = {each["position"]["scope"] for each in profile["chunks"][0]["buffers"]}
         self.assertIn("layers.2.attention.core", scopes)

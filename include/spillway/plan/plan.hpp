@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/4";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/5";
 
 inline constexpr Bytes kDefaultRecomputeCache{1ULL << 30U};
 
@@ -83,11 +83,15 @@ struct SiteKind {
 };
 
 /// The saved tensors of a pass in the order of their saves, by which a session finds the buffers of
-/// a plan. Stored in columns, because there are thousands of them, of a few kinds.
+/// a plan: by signature, whatever was saved before. Stored in columns, because there are thousands
+/// of them, of a few kinds.
 struct SiteTable {
   std::vector<SiteKind> kinds;
   std::vector<int> kind;    ///< By site: its index in `kinds`.
   std::vector<int> buffer;  ///< By site: the buffer it is a window on.
+  /// By site: SiteProfile::signature. Empty: a plan of the last schema; a session that executes it
+  /// finds them in its first step.
+  std::vector<std::uint64_t> signature = {};
 
   bool operator==(const SiteTable&) const = default;
 };
@@ -138,8 +142,12 @@ struct Plan {
 };
 
 /// Whether the plan was made for the structure of `profile`: the same digest, chunks, buffers and
-/// sites. (A plan may come from a file, so its digest alone is not trusted.)
+/// sites. (A plan may come from a file, so its digest alone is not trusted.) Signatures may differ:
+/// another order of registered parameters gives other ones.
 [[nodiscard]] bool made_for(const Plan& plan, const Profile& profile);
+
+/// The plan with the signatures of `profile`. Precondition: made_for().
+[[nodiscard]] Plan with_signatures_of(const Profile& profile, Plan plan);
 
 /// Lines a person can read; plan_from_json() gives an equal value.
 [[nodiscard]] std::string to_json(const Plan& plan);

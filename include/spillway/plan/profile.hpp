@@ -3,7 +3,7 @@
 /// rules and the planner read them, docs/profile-and-plan.md describes their JSON.
 ///
 /// Buffers are known by structure, never by size: sizes may change from step to step, the position
-/// may not.
+/// and the signatures of what is saved may not.
 #pragma once
 
 #include <compare>
@@ -19,7 +19,7 @@
 namespace spillway {
 
 /// The "schema" field of a profile's JSON. Its number grows when older readers would misread it.
-inline constexpr std::string_view kProfileSchema = "spillway.profile/4";
+inline constexpr std::string_view kProfileSchema = "spillway.profile/5";
 
 /// In OperatorProfile::no_replay and RecipeProfile::reason: the one obstacle that rules can lift.
 inline constexpr std::string_view kCollective = "a collective";
@@ -144,6 +144,9 @@ struct SiteProfile {
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;  ///< In elements.
+  /// Of how its value was made (docs/profile-and-plan.md), the same in every step and process. 0:
+  /// unknown, as in profiles of the last schema.
+  std::uint64_t signature = 0;
 
   bool operator==(const SiteProfile&) const = default;
 };

@@ -15,9 +15,9 @@
 /// executes the plan that the rules make from the profile; the first such step verifies that
 /// recomputed buffers have the same bits (docs/recompute.md). With a budget the planner makes the
 /// plan instead, on a thread of its own; until it is ready every buffer above `small` is offloaded.
-/// Buffers are matched by structure, never by size. Where a pass saves other tensors than profiled,
-/// the rest of that pass is kept on the device and counted as a fallback, and the next step records
-/// again.
+/// Saved tensors are matched by how they were made, never by size, and not by when they are saved:
+/// a layer that is dropped is skipped. A tensor that was not profiled is kept on the device, or
+/// offloaded if there is a budget, and counted as a fallback, and the next step records again.
 ///
 /// Not managed: tensors that are not dense and strided, are on another device, or are saved during
 /// backward (double backward, a nested checkpoint's second forward), and everything saved under

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "plan/profile/common_fields.hpp"
-#include "plan/profile/structure.hpp"
 #include "util/files.hpp"
 #include "util/json_fields.hpp"
 
@@ -72,6 +71,7 @@ void describe(Fields& fields, Value& sites) {
   fields("kinds", sites.kinds);
   fields("kind", sites.kind);
   fields("buffer", sites.buffer);
+  fields.digest("signature", sites.signature);
 }
 
 template <typename Fields, MaybeConst<ChunkPlan> Value>
@@ -156,11 +156,14 @@ void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
   const SiteTable& sites = chunk.sites;
   check_indices(sites.kind, sites.kinds.size(), "kind", JsonPath(path, "kind"), source);
   check_indices(sites.buffer, chunk.decisions.size(), "buffer", JsonPath(path, "buffer"), source);
-  if (sites.kind.size() != sites.buffer.size()) {
-    refuse(source, JsonPath(path, "buffer"),
+  const auto same = [&](const char* name, std::size_t found) {
+    if (found == sites.kind.size()) return;
+    refuse(source, JsonPath(path, name),
            "as many as in kind wanted: " + std::to_string(sites.kind.size()) + ", found " +
-               std::to_string(sites.buffer.size()));
-  }
+               std::to_string(found));
+  };
+  same("buffer", sites.buffer.size());
+  if (!sites.signature.empty()) same("signature", sites.signature.size());
 }
 
 void check_allowances(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
@@ -206,58 +209,42 @@ SiteTable sites_of(const ChunkProfile& chunk) {
     sites.kind.push_back(static_cast<int>(known - sites.kinds.begin()));
     sites.buffer.push_back(site.buffer);
     if (known == sites.kinds.end()) sites.kinds.push_back(kind);
+    sites.signature.push_back(site.signature);
   }
+  const auto known = [](std::uint64_t signature) { return signature != 0; };
+  if (!std::ranges::all_of(sites.signature, known)) sites.signature.clear();
   return sites;
 }
 
-namespace {
-
-/// The same of a plan as structure_digest() of the profile that it was made for.
-std::string structure_of(const Plan& plan) {
-  StructureDigest digest;
-  for (const ChunkPlan& chunk : plan.chunks) {
-    digest.add_chunk(chunk.chunk);
-    for (const Decision& decision : chunk.decisions) digest.add_buffer(decision.position);
-    for (std::size_t i = 0; i < chunk.sites.kind.size(); ++i) {
-      const SiteKind& kind = chunk.sites.kinds[static_cast<std::size_t>(chunk.sites.kind[i])];
-      digest.add_site(chunk.sites.buffer[i], kind.dtype, static_cast<std::size_t>(kind.dimensions));
-    }
-  }
-  return digest.text();
-}
-
-}  // namespace
-
 bool made_for(const Plan& plan, const Profile& profile) {
   const auto same = [](const ChunkPlan& a, const ChunkProfile& b) {
-    return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites_of(b);
+    SiteTable sites = sites_of(b);
+    sites.signature = a.sites.signature;
+    return a.chunk == b.chunk && a.decisions.size() == b.buffers.size() && a.sites == sites;
   };
   return plan.structure == structure_digest(profile) &&
          std::equal(plan.chunks.begin(), plan.chunks.end(), profile.chunks.begin(),
                     profile.chunks.end(), same);
 }
 
+Plan with_signatures_of(const Profile& profile, Plan plan) {
+  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
+    plan.chunks[i].sites.signature = sites_of(profile.chunks[i]).signature;
+  }
+  return plan;
+}
+
 std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema); }
 
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
-  const OldSchema old{"spillway.plan/3",
-                      {{"in_flight", "offload_window"},                         // old name
-                       {"ahead", "prefetch_window"},                            // old name
-                       {"second", "fallback"},                                  // old name
-                       {"most_leaving", "max_pending_release"},                 // old name
-                       {"most_ahead", "max_prefetch"}},                         // old name
-                      {{"held by the caller", "caller-owned"},                  // old name
-                       {"fixed: held by the caller", "fixed: caller-owned"}}};  // old name
-  Json json = parse_document(text, source, kPlanSchema, old);
-  const bool is_old = json.at("schema") == old.schema;
-  auto plan = read_parsed<Plan>(std::move(json), source);
+  const OldSchema old{"spillway.plan/4", {}, {}};  // It had no signatures.
+  auto plan = read_document<Plan>(text, source, kPlanSchema, old);
   const JsonPath root;
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     check_chunk(plan.chunks[i], JsonPath(chunks, i), source);
   }
-  if (is_old) plan.structure = structure_of(plan);  // The last schema had another digest.
   return plan;
 }
 

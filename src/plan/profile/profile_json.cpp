@@ -74,6 +74,7 @@ void describe(Fields& fields, Value& site) {
   fields("sizes", site.sizes);
   fields("strides", site.strides);
   fields("offset", site.offset);
+  fields.digest("signature", site.signature);
 }
 
 namespace {
@@ -191,13 +192,7 @@ std::string to_json(const Profile& profile) {
 
 Profile profile_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"profile", file_name};
-  const OldSchema old{"spillway.profile/3",
-                      {{"release_order", ""},               // Removed.
-                       {"lasting", "persistent"},           // old name
-                       {"let_go", "last_forward_use"},      // old name
-                       {"other_bytes", "untracked_bytes"},  // old name
-                       {"later_bytes", "later_untracked_bytes"}},
-                      {{"held by the caller", "caller-owned"}}};  // old name
+  const OldSchema old{"spillway.profile/4", {}, {}};  // It had no signatures.
   auto profile = read_document<Profile>(text, source, kProfileSchema, old);
   check_profile(profile, source);
   return profile;

@@ -210,8 +210,9 @@ bool SessionCore::is_as_profiled(bool complete) const {
   const bool in_order = complete && (follower_.on_schedule() || follower_.schedule().empty());
   bool any = false;
   for (const auto& pass : passes_) {
-    const bool known = pass->layout != nullptr || idle_chunks_.contains(pass->key.chunk);
-    if (!known || pass->diverged || (pass->backward_begun && !pass->is_whole())) return false;
+    if (pass->layout == nullptr && !idle_chunks_.contains(pass->key.chunk)) return false;
+    if (pass->match != Match::kAsProfiled) return false;
+    if (pass->layout != nullptr && pass->backward_begun && !pass->as_profiled()) return false;
     any = any || pass->backward_begun;
   }
   return in_order && any;
@@ -248,8 +249,7 @@ void SessionCore::end_measuring(bool complete) {
   }
   if (!std::exchange(budgeting_.timing, false)) return;
   for (const auto& pass : passes_) {
-    const bool timed = pass->moments->backward && pass->moments->in_order;
-    if (!timed || pass->diverged || !pass->is_whole()) continue;
+    if (!pass->moments->backward || !pass->as_profiled() || !pass->moments->in_order) continue;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (chunk == nullptr) continue;
     StepClock::end_of(*pass->moments);

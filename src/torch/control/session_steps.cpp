@@ -76,11 +76,13 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   const bool verifies_now = (verify_next_ || verifies) && !record_next_;
   agree_on_sharding(verifies_now);
-  verify_next_ = false;
+  if (!record_next_) verify_next_ = false;
   verifying_ = (verifies_now && recomputes) || sharding_.verifying;
   follower_.begin(schedule);
   recording_ = std::exchange(record_next_, false);
   checks_copies_ = recording_ || verifies_now;
+  cause_ = std::exchange(next_cause_, RecordingCause::kAsked);
+  number_fixed();
   passes_.clear();
   order_.clear();
   explicit_passes_ = false;
@@ -98,10 +100,13 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  // Ranks compare how many operators ran: sizes alone do not distinguish buffers.
-  if (recording_ || recomputes || sharding_.active || budgeting_.timing || traces) {
+  // A plan that was not made here may be of another model: types alone do not tell.
+  const bool unknown_plan = verifies_now && plan_ != nullptr && profile_ == nullptr;
+  // Ranks compare what they save: sizes alone do not distinguish buffers.
+  if (recording_ || recomputes || sharding_.active || sharding_.verifying || unknown_plan ||
+      budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
-        [this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
+        [this](const c10::StorageImpl* storage) { return find_fixed(storage); },
         plan_ != nullptr && plan_->recompute_collectives);
   }
   if (recording_ || budgeting_.timing || traces) {
@@ -193,7 +198,8 @@ void SessionCore::close_step() {
   watch_.clear(mutex_);
   settle_awaited();
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
-  if (verifying_) finish_verification();
+  // Recipes that were not known before are verified in any step.
+  if (verifying_ || !compared_.empty()) finish_verification();
   const bool recorded = recording_;
   if (recording_) {
     recording_ = false;
@@ -207,9 +213,7 @@ void SessionCore::close_step() {
   } else {
     last_step_ = step_;
     note_order();
-    for (const auto& pass : passes_) {
-      if (pass->backward_begun && !pass->diverged && !pass->is_whole()) diverge(*pass);
-    }
+    check_matches();
   }
   report_copies(wrong_copies);
   demote_owned_elsewhere();
@@ -249,6 +253,10 @@ void SessionCore::finish_recording() {
     record_next_ = true;  // Nothing was trained in this step.
     return;
   }
+  if (cause_ == RecordingCause::kUnknownSaves && profile_ != nullptr && !covers_more(profile)) {
+    sharding_.equal.clear();  // It counts the buffers of this profile.
+    return;
+  }
   for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);
@@ -257,7 +265,7 @@ void SessionCore::finish_recording() {
     count_fallback("the plan given was made for another structure than the one recorded");
     options_.plan.reset();
   }
-  if (options_.plan) return adopt_plan(*options_.plan);
+  if (options_.plan) return adopt_plan(with_signatures_of(*profile_, *options_.plan));
   if (options_.budget) return plan_for_budget(recorded_schedule(chunks));
   plan_by_rules(recorded_schedule(chunks));
 }
@@ -303,6 +311,9 @@ void SessionCore::adopt_plan(Plan plan) {
   host_use_.verified = false;
   host_use_.reach = {};
   demoted_.clear();
+  skipped_.clear();
+  compared_.clear();
+  verification_ = Verification();  // It counts the buffers of the last plan.
   sharding_.verified = false;
   sharding_.mismatched.clear();
   remember_plan();
@@ -333,6 +344,9 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     const auto kind = static_cast<std::size_t>(plan.sites.kind[i]);
     const auto dimensions = static_cast<std::size_t>(plan.sites.kinds[kind].dimensions);
     layout->sites.push_back({plan.sites.buffer[i], dtypes[kind], dimensions});
+    if (plan.sites.signature.empty()) continue;
+    layout->sites.back().signature = plan.sites.signature[i];
+    layout->sites_of[plan.sites.signature[i]].push_back(i);
   }
   for (const Decision& decision : plan.decisions) {
     layout->action.push_back(decision.action.kind);
@@ -342,6 +356,14 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     layout->bytes.push_back(decision.bytes.count());
     layout->may_offload.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
+  }
+  std::vector<bool> seen(plan.decisions.size());
+  for (ChunkLayout::SiteShape& site : layout->sites) {
+    const Decision& decision = plan.decisions[static_cast<std::size_t>(site.buffer)];
+    const bool kept = decision.action.kind == ActionKind::kKeep && is_step_memory(decision.fixed);
+    if (!seen[static_cast<std::size_t>(decision.buffer)] && kept)
+      site.kept = decision.bytes.count();
+    seen[static_cast<std::size_t>(decision.buffer)] = true;
   }
   for (const Anchor& anchor : plan.anchors) {
     layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
@@ -381,6 +403,8 @@ void SessionCore::use_plan(Plan plan) {
     throw InvalidArgument("plan",
                           "the plan was made for another structure than the one recorded; "
                           "make a new one with `spillway plan`");
+  } else {
+    plan = with_signatures_of(*profile_, std::move(plan));
   }
   options_.plan = plan;
   forget_planning();
@@ -402,6 +426,7 @@ void SessionCore::verify_next_step() {
 void SessionCore::record_next_step() {
   const std::lock_guard lock(mutex_);
   record_next_ = true;
+  next_cause_ = RecordingCause::kAsked;
 }
 
 bool SessionCore::next_step_records() const {

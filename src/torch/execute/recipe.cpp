@@ -29,6 +29,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       return;
     }
     const Call& maker = book.call(value.maker);
+    recipe.signature += combined(1, maker.signature);  // In any order.
     if (!maker.no_replay.empty()) {
       recipe.problem = about(maker, maker.no_replay);
     } else if (!maker.ended) {
@@ -38,6 +39,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
   };
 
   const Value& wanted = book.value(target);
+  recipe.signature = combined(2, wanted.signature);
   if (wanted.maker >= 0 && book.call(wanted.maker).traits->uninitialised) {
     recipe.problem = about(book.call(wanted.maker), "it was not written by an operator");
   } else {

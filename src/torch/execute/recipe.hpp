@@ -10,6 +10,7 @@ namespace spillway {
 
 struct Recipe {
   std::vector<ValueId> roots;  // Each once.
+  Signature signature = 0;     // Of the value, and of the calls between the roots and it.
   std::string problem;         // Why there is no recipe; empty if there is one.
 
   [[nodiscard]] explicit operator bool() const noexcept { return problem.empty(); }

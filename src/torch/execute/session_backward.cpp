@@ -62,6 +62,7 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   close_forward();
   pass.backward_begun = true;
+  note_skipped(pass);
   backward_order_.push_back(pass.key);
   if (in_step() && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
@@ -72,7 +73,8 @@ void SessionCore::begin_backward(Pass& pass) {
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
   if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
-  if (pass.layout != nullptr && !pass.diverged && pass.book != nullptr &&
+  // Layers that were skipped had their own anchors.
+  if (pass.as_profiled() && pass.book != nullptr &&
       pass.anchors_found < pass.layout->anchors.size()) {
     count_fallback("an anchor was not found");
   }
@@ -85,7 +87,7 @@ void SessionCore::begin_backward(Pass& pass) {
 }
 
 void SessionCore::remember_tail(const Pass& pass) {
-  if (pass.layout == nullptr || pass.diverged) return;
+  if (!pass.as_profiled()) return;
   PassTail tail;
   for (const WeakBuffer& each : pass.buffers) {
     const BufferRef buffer = each.lock();
@@ -114,9 +116,10 @@ void SessionCore::queue_reloads(Pass& pass) {
     const Bytes bytes(handed_out(buffer->bytes));
     reload_window_.append({each, bytes}, bytes);
   };
-  if (pass.layout != nullptr && !pass.diverged) {
+  if (pass.layout != nullptr) {
     for (const int id : pass.layout->reload_order)
       queue(pass.buffers[static_cast<std::size_t>(id)]);
+    std::for_each(pass.extra.rbegin(), pass.extra.rend(), queue);
   } else {
     // The order is unknown yet; the last saved is mostly the first read.
     std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), queue);
@@ -185,13 +188,18 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
 }
 
 std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass) {
-  if (pass.layout == nullptr || pass.diverged || pass.layout->backward_allowance.empty()) {
+  if (pass.layout == nullptr || pass.layout->backward_allowance.empty()) {
     return reload_window_.next();
   }
   const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
-  // A graph that is kept for a second backward unpacks more often than profiled.
-  const std::size_t allowance =
-      allowed_in(pass, allowances[std::min(pass.unpacks, allowances.size()) - 1]);
+  // A graph that is kept for a second backward unpacks more often than profiled. A pass that
+  // skipped sites does not unpack them: it is at one of so many positions.
+  const std::size_t last = allowances.size() - 1;
+  const std::size_t first = std::min(pass.unpacks - 1, last);
+  const auto begin = allowances.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end =
+      allowances.begin() + static_cast<std::ptrdiff_t>(std::min(first + pass.skipped, last) + 1);
+  const std::size_t allowance = allowed_in(pass, *std::min_element(begin, end));
   const Bytes room(allowance - std::min(allowance, on_device_));
   return plan_->max_prefetch ? reload_window_.next_of(room) : reload_window_.next_within(room);
 }

@@ -120,30 +120,19 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const bool movable = fixed == FixedReason::kNone;
   Pass& pass = current_pass();
   const std::shared_ptr<Pass> pass_ref = passes_.back();
-  if (pass.next_site == 0) note_first_save(pass);
-  const std::size_t site = pass.next_site++;
+  if (pass.saves++ == 0) note_first_save(pass);
   pass.calls_since_save.clear();
   const bool ordinary = movable || is_ordinary(tensor);
   const ValueId value = pass.book != nullptr && ordinary ? pass.book->saved(tensor) : -1;
   if (!movable && value >= 0) pass.book->value(value).kept = true;
 
-  int id = -1;
-  ActionKind action = ActionKind::kKeep;
-  if (recording_) {
-    id = pass.profiler->save(tensor, fixed, value, {running_operator(), scope});
-    action = ActionKind::kOffload;
-  } else if (const ChunkLayout* const layout = pass.layout.get();
-             layout != nullptr && !pass.diverged) {
-    const bool known = site < layout->sites.size() &&
-                       layout->sites[site].dtype == tensor.scalar_type() &&
-                       layout->sites[site].dimensions == static_cast<std::size_t>(tensor.dim());
-    if (known) {
-      id = layout->sites[site].buffer;
-      action = layout->action[static_cast<std::size_t>(id)];
-    } else {
-      diverge(pass);
-    }
+  Signature signature = 0;
+  if (pass.book != nullptr) {
+    signature = pass.book->sign_save(value, running_call(), tensor);
+    pass.saved = combined(pass.saved, signature);
   }
+
+  const auto [site, id, action] = decision_for(pass, tensor, fixed, value, scope, signature);
   const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
   if (pass.moments != nullptr) note_save(pass, static_cast<int>(site));
   const bool caller_owned =
@@ -161,7 +150,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
                                         caller_owned);
   }
   BufferRef buffer = saved_before(pass, tensor, value);
-  if (buffer == nullptr) buffer = find_or_add(tensor, id, action);
+  if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
   if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
   settle_awaited();
@@ -182,14 +171,12 @@ void SessionCore::note_first_save(Pass& pass) {
   // Calls before the first save may be the caller's own, so their number may differ.
   pass.call_shift = pass.next_call - pass.layout->calls_before_first_save;
   if (pass.book == nullptr || pass.layout->anchors.empty()) return;
-  pass.next_site = 1;
   for (CallId id = 0; id < pass.book->calls(); ++id) {
     const Call& call = pass.book->call(id);
     if (call.pass != pass.number || !call.ended) continue;
     make_anchors(call);
     if (waits_for_results(*call.traits)) offload_completed(call);
   }
-  pass.next_site = 0;
 }
 
 FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
@@ -251,13 +238,6 @@ void SessionCore::note_unrecorded_chunk() {
   count_fallback("a chunk was not profiled");
 }
 
-void SessionCore::diverge(Pass& pass) {
-  pass.diverged = true;
-  stop_sharding(pass);
-  record_next_ = true;
-  count_fallback("the pass saved other tensors than profiled");
-}
-
 SessionCore::BufferRef SessionCore::saved_before(const Pass& pass, const at::Tensor& tensor,
                                                  ValueId value) {
   if (value < 0) return nullptr;
@@ -269,8 +249,8 @@ SessionCore::BufferRef SessionCore::saved_before(const Pass& pass, const at::Ten
   return same ? buffer : nullptr;
 }
 
-SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id,
-                                                ActionKind action) {
+SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id, ActionKind action,
+                                                Signature signature) {
   Pass& pass = *passes_.back();
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const std::uint32_t version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
@@ -291,7 +271,12 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   }
   BufferRef buffer =
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
-  if (id >= 0) note_growth(pass, id, buffer->bytes);
+  buffer->signature = signature;
+  if (id >= 0) {
+    note_growth(pass, id, buffer->bytes);
+  } else if (pass.layout != nullptr) {
+    pass.growth += handed_out(buffer->bytes);
+  }
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
   if (action == ActionKind::kKeep) set_kept_bytes(*buffer, buffer->bytes);
@@ -341,7 +326,7 @@ void SessionCore::start_offload(const BufferRef& buffer) {
 }
 
 bool SessionCore::has_allowance(const Pass& pass) {
-  return pass.layout != nullptr && !pass.diverged && !pass.layout->forward_allowance.empty();
+  return pass.layout != nullptr && !pass.layout->forward_allowance.empty();
 }
 
 bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
@@ -416,7 +401,25 @@ void SessionCore::register_fixed(const at::Tensor& tensor, FixedReason reason) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const std::lock_guard lock(mutex_);
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  fixed_.insert_or_assign(storage, Fixed{reason, StoragePin(storage)});
+  const auto [entry, added] = fixed_.try_emplace(storage, Fixed{reason, StoragePin(storage)});
+  entry->second.reason = reason;
+  if (added) new_fixed_.push_back(storage);
+}
+
+void SessionCore::number_fixed() {
+  if (new_fixed_.empty()) return;
+  fixed_order_.insert(fixed_order_.end(), new_fixed_.begin(), new_fixed_.end());
+  new_fixed_.clear();
+  // What replaces all parameters of a model, on another device or loaded again, gets their numbers.
+  std::erase_if(fixed_order_, [&](const auto* each) { return !fixed_.at(each).pin.alive(); });
+  std::uint64_t number = 0;
+  for (const c10::StorageImpl* const each : fixed_order_) fixed_.at(each).number = ++number;
+}
+
+std::optional<FixedStorage> SessionCore::find_fixed(const c10::StorageImpl* storage) const {
+  const auto found = fixed_.find(storage);
+  if (found == fixed_.end()) return std::nullopt;
+  return FixedStorage{found->second.reason == FixedReason::kParameter, found->second.number};
 }
 
 }  // namespace spillway

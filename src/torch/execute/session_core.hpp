@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -22,6 +23,7 @@
 #include "spillway/transfer/engine.hpp"
 #include "spillway/transfer/windows.hpp"
 #include "torch/device/torch_device.hpp"
+#include "torch/execute/recipe.hpp"
 #include "torch/execute/schedule_follower.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/graph/tensor_window.hpp"
@@ -40,6 +42,19 @@
 #include "torch/replay/verification.hpp"
 
 namespace spillway {
+
+/// Why a step records.
+enum class RecordingCause {
+  kAsked,         ///< There is no profile, or it is out of date.
+  kUnknownSaves,  ///< A pass saved tensors that the profile does not have.
+};
+
+/// What verification says about all buffers of one recipe.
+enum class Trust {
+  kUnread,      ///< Backward has read none of them yet, so none was compared.
+  kVerified,    ///< All of them had the original bits.
+  kMismatched,  ///< One of them had others.
+};
 
 /// The size of both windows where neither rules nor plan nor options set one.
 inline constexpr Bytes kDefaultWindow{1ULL << 30U};
@@ -158,17 +173,20 @@ class SessionCore final : public Interceptor,
   void begin_pass(PassKey key);
   [[nodiscard]] Pass& current_pass();
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
+  /// Gives the fixed storages their numbers, before a step.
+  void number_fixed();
+  [[nodiscard]] std::optional<FixedStorage> find_fixed(const c10::StorageImpl* storage) const;
   /// The buffer that already has the value. Where a pass saves another tensor than was profiled,
   /// later sites may name one value by two buffers of the plan; a replay recomputes only one.
   [[nodiscard]] static BufferRef saved_before(const Pass& pass, const at::Tensor& tensor,
                                               ValueId value);
-  [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action);
+  [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action,
+                                      Signature signature);
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);
   /// Adds to Pass::growth by how much a saved buffer is larger than profiled.
   void note_growth(Pass& pass, int id, std::size_t bytes) const;
   void note_first_save(Pass& pass);
-  void diverge(Pass& pass);
   void note_unrecorded_chunk();
   void start_offload(const BufferRef& buffer);
   [[nodiscard]] bool may_skip_copy(SavedBuffer& buffer);
@@ -216,6 +234,29 @@ class SessionCore final : public Interceptor,
   void order_before_free(SavedBuffer& buffer);
   /// Makes every stream of the pass wait for the others' present ends, if there are several.
   void join_streams(Pass& pass);
+  // Matching what a pass saves with what was profiled.
+  struct PlannedSave {
+    std::size_t site = 0;  // The last one that was found.
+    int id = -1;           // Of its buffer; -1: it is at no site.
+    ActionKind action = ActionKind::kKeep;
+  };
+  [[nodiscard]] PlannedSave decision_for(Pass& pass, const at::Tensor& tensor, FixedReason fixed,
+                                         ValueId value, const std::string& scope,
+                                         Signature signature);
+  /// The site of a tensor that is not at the expected one: where its signature is known the next
+  /// one with it that this pass has not saved yet, else the next one of its type.
+  [[nodiscard]] static std::optional<std::size_t> find_site(const Pass& pass,
+                                                            const at::Tensor& tensor,
+                                                            Signature signature);
+  static void use_site(Pass& pass, std::size_t site, Signature signature);
+  static void note_skipped(Pass& pass);
+  void note_unknown_save(Pass& pass);
+  /// What the passes of a step that has ended say about the plan.
+  void check_matches();
+  void learn_signatures();
+  void note_skipped_sites(int chunk);
+  /// Whether a profile that was recorded because of unknown saves is worth replacing the last one.
+  [[nodiscard]] bool covers_more(const Profile& fresh) const;
 
   // Moments.
   void note_save(Pass& pass, int site);
@@ -232,6 +273,9 @@ class SessionCore final : public Interceptor,
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
+  [[nodiscard]] CallId running_call() const {
+    return running_calls_.empty() ? -1 : running_calls_.back();
+  }
   void attach(const BufferRef& buffer, ValueId value);
   /// Waits while a replay that runs may read what the call writes. False: the step has ended.
   [[nodiscard]] bool await_replay(std::unique_lock<SessionMutex>& lock, CallId call);
@@ -244,6 +288,9 @@ class SessionCore final : public Interceptor,
   void offload_completed(const Call& wait);
   void settle_awaited();
   void settle(const BufferRef& buffer);
+  /// What verification said about the recipe: if nothing, the buffer is verified now; if it must
+  /// not be used, `recipe` gets a problem.
+  void trust(const BufferRef& buffer, Recipe& recipe);
   void hold_root(ValueId root, RecipeBook& book);
   void release_root(ValueId root, RecipeBook& book);
 
@@ -282,6 +329,8 @@ class SessionCore final : public Interceptor,
   /// is handled as if the plan did not shard it.
   [[nodiscard]] bool start_shard(const BufferRef& buffer);
   void note_shard_digest(const SavedBuffer& buffer);
+  /// Whether all buffers with the signature were equal on all ranks when they were verified.
+  [[nodiscard]] bool may_shard_now(Signature signature);
   void answer_shards(Pass& pass, std::size_t unanswered);
   void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
   void offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
@@ -306,6 +355,8 @@ class SessionCore final : public Interceptor,
   /// Buffers whose digests are not equal on all ranks; empty: the ranks saved different buffers.
   [[nodiscard]] std::optional<std::set<Verification::Key>> compare_digests();
   void finish_shard_verification();
+  /// Notes which signatures may be sharded; returns the buffers that may not.
+  [[nodiscard]] std::set<Verification::Key> note_equal(std::set<Verification::Key> mismatched);
   void finish_comparison();
   /// By chunk and buffer of the profile: whether the planner may shard it.
   [[nodiscard]] std::vector<std::vector<bool>> equal_buffers() const;
@@ -401,6 +452,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
   void adopt_plan(Plan plan);
   void finish_verification();
+  /// Notes which recipes are trusted. Returns which buffers must not be recomputed any more, and
+  /// why.
+  [[nodiscard]] std::map<Verification::Key, std::string> note_trust(
+      const std::vector<Verification::Failure>& failures);
   void lay_out();
   [[nodiscard]] static std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget);
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
@@ -422,13 +477,18 @@ class SessionCore final : public Interceptor,
   struct Fixed {
     FixedReason reason{};
     StoragePin pin;
+    std::uint64_t number = 0;  // Among those alive, in the order of registration.
   };
   std::unordered_map<const c10::StorageImpl*, Fixed> fixed_;
+  std::vector<const c10::StorageImpl*> fixed_order_;  // Those that have a number.
+  std::vector<const c10::StorageImpl*> new_fixed_;    // Those that do not have one yet.
 
   ProcessId process_ = ProcessId::current();
   std::shared_ptr<StepThread> step_thread_;  // Of the step that is under way; null: none.
   bool recording_ = false;
   bool record_next_ = true;
+  RecordingCause next_cause_ = RecordingCause::kAsked;
+  RecordingCause cause_ = RecordingCause::kAsked;  // Of the step that records.
   bool verifying_ = false;
   bool verify_next_ = false;
   bool checks_copies_ = false;  // This step compares offloaded buffers with what was saved.
@@ -441,6 +501,8 @@ class SessionCore final : public Interceptor,
   std::vector<CallId> running_calls_;
   std::vector<std::weak_ptr<SavedBuffer>> awaited_;
   Verification verification_;
+  std::unordered_map<Signature, Trust> recipes_;
+  std::map<Verification::Key, std::set<Signature>> compared_;  // Recipes compared and not read yet.
   std::unique_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   std::vector<std::string> demoted_;           // Planned to be recomputed, but not recomputable.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
@@ -484,6 +546,11 @@ class SessionCore final : public Interceptor,
     // Parts whose copies to the host are under way.
     OffloadWindow<std::shared_ptr<ShardedBuffer>> window;
     std::vector<std::pair<Verification::Key, at::Tensor>> digests;
+    // Of the buffers that are verified, and what verification said.
+    std::map<Verification::Key, std::set<Signature>> signatures;
+    std::unordered_map<Signature, Trust> trust;
+    // Signatures for which a verification was asked.
+    std::set<Signature> asked;
     std::vector<std::string> mismatched;
     bool warned = false;
   };
@@ -503,6 +570,14 @@ class SessionCore final : public Interceptor,
 
   std::shared_ptr<const Profile> profile_;
   std::shared_ptr<const Plan> plan_;
+  /// Sites that no pass of a chunk has saved for some steps.
+  struct Skipped {
+    std::vector<bool> sites;
+    int steps = 0;
+  };
+  std::map<int, Skipped> skipped_;  // By chunk.
+  int recordings_of_unknown_ = 0;   // How often steps recorded because of unknown saves.
+  std::uint64_t record_after_ = 0;  // In how many steps that may happen again.
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
   // Ran in the recording step without reading anything in backward, as a lone embedding does.
   std::set<int> idle_chunks_;

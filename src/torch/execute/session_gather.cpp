@@ -178,6 +178,7 @@ void SessionCore::end_sharding() noexcept {
   sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
+  sharding_.signatures.clear();
   for (const auto& pass : passes_) {
     for (const auto& shard : pass->shards) {
       if (shard->state == ShardState::kInParts && shard->buffer.expired()) free_part(*shard);

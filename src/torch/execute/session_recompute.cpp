@@ -140,7 +140,7 @@ void SessionCore::keep_if_changed(const Call& call) {
 
 void SessionCore::make_anchors(const Call& call) {
   Pass& pass = *passes_[static_cast<std::size_t>(call.pass)];
-  if (pass.layout == nullptr || pass.diverged || pass.next_site == 0) return;
+  if (pass.layout == nullptr || pass.saves == 0) return;
   const std::vector<ChunkLayout::AnchorShape>& anchors = pass.layout->anchors;
   auto anchor = std::lower_bound(anchors.begin(), anchors.end(), call.saves,
                                  [](const auto& each, int wanted) { return each.saves < wanted; });
@@ -170,6 +170,7 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   const auto id_of_anchor = static_cast<int>(pass.layout->fallback.size() + number);
   const BufferRef buffer = new_buffer(pass, id_of_anchor, c10::Storage(alive), value.counter);
   buffer->anchor = true;
+  buffer->signature = value.signature;
   const ResultsReady there =
       call.traits->collective ? results_of(*call.traits) : ResultsReady::kOnReturn;
   // Results that are not complete yet are kept until they are.
@@ -224,10 +225,27 @@ void SessionCore::settle_awaited() {
   }
 }
 
+void SessionCore::trust(const BufferRef& buffer, Recipe& recipe) {
+  const auto [entry, added] = recipes_.try_emplace(recipe.signature, Trust::kUnread);
+  if (buffer->verify || entry->second == Trust::kVerified) return;
+  if (entry->second == Trust::kMismatched) {
+    recipe.problem = "another buffer with its recipe had other bits when it was verified";
+    return;
+  }
+  if (added) {
+    count_fallback("a recipe was not verified yet: its buffer was offloaded, and compared");
+  }
+  buffer->verify = true;
+  buffer->action = ActionKind::kOffload;
+  start_offload(buffer);
+}
+
 void SessionCore::settle(const BufferRef& buffer) {
   buffer->awaited = false;
   RecipeBook& book = *buffer->pass->book;
-  const Recipe recipe = find_recipe(book, buffer->value);
+  Recipe recipe = find_recipe(book, buffer->value);
+  buffer->recipe = recipe.signature;
+  if (recipe) trust(buffer, recipe);
   if (!recipe) {
     const auto id = static_cast<std::size_t>(buffer->id);
     const ActionKind fallback = buffer->pass->layout->fallback[id];

@@ -91,7 +91,9 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
 
 std::size_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
   if (plan_ == nullptr || !plan_->budget) return allowance;
-  const std::size_t more = pass.growth + (verifying_ ? pass.layout->verification_bytes : 0);
+  // What took the place of skipped buffers would be there when those were gone already.
+  const std::size_t more =
+      pass.growth + pass.skipped_bytes + (verifying_ ? pass.layout->verification_bytes : 0);
   return allowance - std::min(allowance, more);
 }
 

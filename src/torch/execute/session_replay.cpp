@@ -78,6 +78,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
     return original;
   }
   reload_ahead(*buffer.pass);
+  compared_[key].insert(buffer.recipe);
   const c10::Storage recomputed = value.recomputed;
   lock.unlock();
   const RecordingPause pause;
@@ -214,41 +215,85 @@ void SessionCore::finish_verification() {
     failures = verification_.read();
   } catch (const std::exception& error) {
     count_fallback(std::string("the verification results could not be read: ") + error.what());
+    compared_.clear();
     verify_next_ = true;
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
     // Verifying again without fusion shows whether fusion was the cause.
     chains_.reset();
+    compared_.clear();
     count_fallback("verification failed with fused replays: fusion is now off");
     verify_next_ = true;
     return;
   }
+  const std::map<Verification::Key, std::string> demoted = note_trust(failures);
   auto plan = std::make_shared<Plan>(*plan_);
   bool changed = false;
   for (ChunkPlan& chunk : plan->chunks) {
     for (Decision& decision : chunk.decisions) {
       if (decision.action.kind != ActionKind::kRecompute) continue;
-      const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& each) {
-        return each.key == Verification::Key{chunk.chunk, decision.buffer};
-      });
-      if (failure == failures.end()) continue;
-      if (!failure->own) {
-        verify_next_ = true;  // Its mismatched inputs are demoted now, so it may match then.
-        continue;
-      }
+      const auto found = demoted.find({chunk.chunk, decision.buffer});
+      if (found == demoted.end()) continue;
       changed = true;
       decision.action = {decision.fallback, false};
-      decision.reason += ", but " + failure->reason;
+      decision.reason += ", but " + found->second;
       demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
-                         failure->reason);
-      count_fallback(failure->reason);
+                         found->second);
+      count_fallback(found->second);
     }
   }
   if (!changed) return;
   plan_ = std::move(plan);
   lay_out();
   fit_windows();
+}
+
+std::map<Verification::Key, std::string> SessionCore::note_trust(
+    const std::vector<Verification::Failure>& failures) {
+  const std::map<Verification::Key, std::set<Signature>> compared = std::exchange(compared_, {});
+  std::map<Verification::Key, std::string> demoted;
+  std::set<Verification::Key> failed;
+  for (const Verification::Failure& failure : failures) {
+    failed.insert(failure.key);
+    if (failure.own) {
+      demoted.emplace(failure.key, failure.reason);
+    } else {
+      verify_next_ = true;  // Its mismatched inputs are demoted now, so it may match then.
+    }
+  }
+  for (const auto& [key, recipes] : compared) {
+    if (!failed.contains(key)) {
+      for (const Signature recipe : recipes) {
+        if (recipes_[recipe] != Trust::kMismatched) recipes_[recipe] = Trust::kVerified;
+      }
+    }
+  }
+  for (const auto& [key, recipes] : compared) {
+    if (!demoted.contains(key)) continue;
+    for (const Signature recipe : recipes) recipes_[recipe] = Trust::kMismatched;
+  }
+  // What shares a signature is trusted together or not at all.
+  constexpr const char* kShared = "another buffer with its signature had other bits";
+  const auto mismatched = [&](Signature recipe) {
+    const auto found = recipes_.find(recipe);
+    return found != recipes_.end() && found->second == Trust::kMismatched;
+  };
+  for (const auto& [key, recipes] : compared) {
+    if (std::ranges::any_of(recipes, mismatched)) demoted.emplace(key, kShared);
+  }
+  for (const auto& [number, layout] : layouts_) {
+    std::set<int> shared;
+    for (const auto& [signature, sites] : layout->sites_of) {
+      const auto is_demoted = [&, chunk = number](std::size_t site) {
+        return demoted.contains({chunk, layout->sites[site].buffer});
+      };
+      if (std::ranges::none_of(sites, is_demoted)) continue;
+      for (const std::size_t site : sites) shared.insert(layout->sites[site].buffer);
+    }
+    for (const int buffer : shared) demoted.emplace(Verification::Key{number, buffer}, kShared);
+  }
+  return demoted;
 }
 
 }  // namespace spillway

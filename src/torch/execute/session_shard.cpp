@@ -117,13 +117,14 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
     note_shard_digest(*buffer);
     return false;
   }
-  if (pass.layout == nullptr || pass.diverged) return false;
-  if (!pass.layout->shard[static_cast<std::size_t>(id)]) return false;
+  if (pass.layout == nullptr || !pass.layout->shard[static_cast<std::size_t>(id)]) return false;
   const RecordingPause pause;
   if (sharding_.verifying) {
     note_shard_digest(*buffer);
+    sharding_.signatures[{pass.key.chunk, id}].insert(buffer->signature);
     return false;
   }
+  if (!may_shard_now(buffer->signature)) return false;
   const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };
   const bool again = std::any_of(pass.asked.begin(), pass.asked.end(), is_it) ||
                      std::any_of(pass.shards.begin(), pass.shards.end(), is_it);
@@ -147,7 +148,8 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
     bytes_of(shard->part, 0, size).copy_(bytes_of(buffer->storage, begin, size));
   }
   shard->answer =
-      ask({word_of({progress_of(pass), static_cast<std::uint64_t>(id)}), buffer->bytes});
+      ask({word_of({progress_of(pass), static_cast<std::uint64_t>(id), buffer->signature}),
+           buffer->bytes});
   if (buffer->kept_bytes > 0) set_kept_bytes(*buffer, shard->part_bytes);
   buffer->shard = shard;
   pass.asked.push_back(std::move(shard));
@@ -155,6 +157,14 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   // The other ranks have normally answered when the next buffer is sharded.
   answer_shards(pass, 1);
   return true;
+}
+
+bool SessionCore::may_shard_now(Signature signature) {
+  const auto found = sharding_.trust.find(signature);
+  if (found != sharding_.trust.end()) return found->second == Trust::kVerified;
+  count_fallback("a buffer was not sharded: it was not verified yet");
+  if (sharding_.asked.insert(signature).second) sharding_.verified = false;
+  return false;
 }
 
 void SessionCore::answer_shards(Pass& pass, std::size_t unanswered) {
@@ -230,10 +240,9 @@ void SessionCore::close_forward() {
   const std::shared_ptr<Pass> pass = std::exchange(sharding_.open_pass, nullptr);
   if (pass == nullptr) return;
   const RecordingPause pause;
-  const std::uint64_t progress =
-      pass->diverged ? 0 : word_of({progress_of(*pass), pass->next_site, pass->shards_asked});
+  const std::uint64_t progress = word_of({progress_of(*pass), pass->saved, pass->shards_asked});
   stop_sharding(*pass);
-  const std::unique_ptr<ShardGroup::Words> answer = ask({progress, pass->next_site});
+  const std::unique_ptr<ShardGroup::Words> answer = ask({progress, pass->saves});
   answer_shards(*pass, 0);
   std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
     return pass->layout->gathers.position[static_cast<std::size_t>(a->id)] <

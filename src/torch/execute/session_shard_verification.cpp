@@ -60,11 +60,31 @@ void SessionCore::finish_comparison() {
   }
 }
 
+std::set<Verification::Key> SessionCore::note_equal(std::set<Verification::Key> mismatched) {
+  for (const auto& [key, signatures] : sharding_.signatures) {
+    for (const Signature each : signatures) {
+      if (mismatched.contains(key)) {
+        sharding_.trust[each] = Trust::kMismatched;
+      } else {
+        sharding_.trust.try_emplace(each, Trust::kVerified);
+      }
+    }
+  }
+  // What shares a signature is trusted together or not at all.
+  for (const auto& [key, signatures] : sharding_.signatures) {
+    const bool trusted = std::ranges::all_of(
+        signatures, [&](Signature each) { return sharding_.trust.at(each) == Trust::kVerified; });
+    if (!trusted) mismatched.insert(key);
+  }
+  sharding_.signatures.clear();
+  return mismatched;
+}
+
 void SessionCore::finish_shard_verification() {
   const std::optional<std::set<Verification::Key>> found = compare_digests();
   if (!found) return;
   sharding_.verified = true;
-  const std::set<Verification::Key>& mismatched = *found;
+  const std::set<Verification::Key> mismatched = note_equal(*found);
   if (mismatched.empty()) return;
   auto plan = std::make_shared<Plan>(*plan_);
   const auto demote = [&](Action& action, std::string& reason, const std::string& name) {

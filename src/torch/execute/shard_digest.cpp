@@ -36,6 +36,7 @@ std::uint64_t shard_digest(const Plan& plan) {
       add(digest, decision.action);
       add(digest, static_cast<int>(decision.fallback));
     }
+    for (const std::uint64_t signature : chunk.sites.signature) digest.add(signature);
     for (const Anchor& anchor : chunk.anchors) {
       add(digest, anchor.call);
       add(digest, anchor.output);

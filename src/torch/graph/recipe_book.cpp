@@ -29,6 +29,25 @@ at::Generator generator_of(c10::ArrayRef<const c10::IValue> inputs) {
   return at::globalContext().defaultGenerator(device);
 }
 
+// What signatures begin with.
+constexpr Signature kCall = 1;
+constexpr Signature kFixed = 2;
+constexpr Signature kSaved = 3;
+
+/// Of what a call knows about a tensor argument whatever its value is.
+std::uint64_t shape_word(const TensorArgument& argument) {
+  const auto part = [](auto number) { return static_cast<std::uint64_t>(number) & 0xffffU; };
+  return part(argument.position) | part(argument.element) << 16U |
+         part(argument.window.dtype()) << 32U | part(argument.window.sizes().size()) << 48U;
+}
+
+/// Of an argument that is no tensor. Numbers may change from step to step.
+std::uint64_t kind_word(const c10::IValue& argument) {
+  if (argument.isNone()) return 1;
+  if (argument.isBool()) return argument.toBool() ? 2 : 3;
+  return 0;
+}
+
 /// A number that was wrapped into a tensor for the call; nothing else refers to it.
 bool is_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
@@ -52,7 +71,55 @@ CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::
     add_input(call, static_cast<int>(i), inputs[i], i < traits.writes.size() && traits.writes[i]);
   }
   if (traits.random) call.random.emplace(generator_of(inputs));
+  sign(call);
   return id;
+}
+
+void RecipeBook::sign(Call& call) const {
+  Signature signature = combined(kCall, call.traits->signature);
+  for (const c10::IValue& argument : call.arguments) {
+    signature = combined(signature, kind_word(argument));
+  }
+  const Value* last = nullptr;  // Of the activations, the one made last.
+  bool data = call.traits->random;
+  bool parameters = false;
+  for (const TensorArgument& argument : call.tensors) {
+    const Value& value = this->value(argument.value);
+    signature = combined(signature, shape_word(argument));
+    switch (value.origin) {
+      case Origin::kConstant:
+        break;
+      case Origin::kData:
+        data = true;
+        break;
+      case Origin::kParameter:
+        parameters = true;
+        signature = combined(signature, value.signature);
+        break;
+      case Origin::kActivation:
+        data = true;
+        // What another pass made came from outside of this one.
+        if (this->call(value.maker).pass != call.pass) break;
+        if (last == nullptr || value.maker > last->maker) last = &value;
+        break;
+    }
+  }
+  if (last != nullptr && !parameters) signature = combined(signature, last->signature);
+  call.signature = signature;
+  if (parameters || last != nullptr) {
+    call.origin = data ? Origin::kActivation : Origin::kParameter;
+  } else {
+    call.origin = data ? Origin::kData : Origin::kConstant;
+  }
+}
+
+Signature RecipeBook::sign_save(ValueId id, CallId running, const at::Tensor& tensor) {
+  if (id >= 0 && value(id).signature != 0) return combined(kSaved, value(id).signature);
+  Signature signature = combined(kSaved, static_cast<std::uint64_t>(tensor.scalar_type()));
+  if (running < 0) return combined(signature, static_cast<std::uint64_t>(tensor.dim()));
+  Call& saver = call(running);
+  signature = combined(signature, saver.signature);
+  return combined(signature, static_cast<std::uint64_t>(saver.saved_results++));
 }
 
 const ComputeFlags* RecipeBook::flags_now() {
@@ -148,7 +215,11 @@ ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion&
   value.bytes = bytes;
   value.data = pin.address()->data();
   value.unclaimed = true;
-  value.fixed = is_fixed_(pin.address());
+  if (const std::optional<FixedStorage> fixed = find_fixed_(pin.address())) {
+    value.fixed = true;
+    value.origin = fixed->parameter ? Origin::kParameter : Origin::kConstant;
+    value.signature = combined(kFixed, fixed->number);
+  }
   return id;
 }
 
@@ -159,9 +230,15 @@ ValueId RecipeBook::saved(const at::Tensor& tensor) {
                                  tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
   Value& found = value(id);
   if (found.maker >= 0) return id;
-  const bool is_weight = weight_of(tensor).defined();
-  found.fixed = found.fixed || is_weight;
-  found.of_weights = is_weight && (id >= before || found.of_weights);
+  const at::Tensor weight = weight_of(tensor);
+  found.of_weights = weight.defined() && (id >= before || found.of_weights);
+  if (!weight.defined() || found.fixed) return id;
+  found.fixed = true;
+  if (is_python_parameter(weight)) {
+    // Its owner made it for this step, so it has no number.
+    found.origin = Origin::kParameter;
+    found.signature = combined(kFixed, static_cast<std::uint64_t>(weight.numel()) << 32U);
+  }
   return id;
 }
 
@@ -230,6 +307,12 @@ void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {
   }
   result.unclaimed = false;
   result.maker = id;
+  if (!result.fixed) {
+    result.origin = maker.origin;
+    // Of an argument changed in place, an output, an element of an output that is a list.
+    result.signature = combined(combined(maker.signature, static_cast<std::uint64_t>(made.output)),
+                                static_cast<std::uint64_t>(made.argument + made.element));
+  }
   maker.makes.push_back(made);
   maker.makes.back().value = result_id;
 }

@@ -24,6 +24,7 @@
 
 #include "torch/graph/compute_flags.hpp"
 #include "torch/graph/generator_state.hpp"
+#include "torch/graph/signature.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/graph/tensor_window.hpp"
 #include "torch/graph/weights.hpp"
@@ -50,7 +51,9 @@ struct Value {
   const void* data = nullptr;  // Its memory when it was seen first.
   bool kept = false;           // Saved by autograd and never moved.
   std::weak_ptr<SavedBuffer> buffer;
-  int verified_as = -1;  // The id of a buffer that is saved and recomputed to be compared.
+  Origin origin = Origin::kData;
+  Signature signature = 0;  // 0: no call is known to have made it.
+  int verified_as = -1;     // The id of a buffer that is saved and recomputed to be compared.
 
   // While replays may start from it.
   int root_count = 0;
@@ -93,6 +96,9 @@ struct Call {
   int number = 0;  // Number of the call in its pass.
   int saves = 0;   // As in OperatorProfile.
   int ordinal = 0;
+  Origin origin = Origin::kConstant;  // Of what it makes.
+  Signature signature = 0;
+  int saved_results = 0;  // Tensors saved while it ran whose maker is not known yet.
   bool ended = false;
   // It wrote into something whose producer is unknown, or continued from such a write.
   bool wrote_foreign = false;
@@ -110,12 +116,12 @@ struct Call {
 
 class RecipeBook {
  public:
-  /// Whether a storage was registered as a parameter or a buffer: never recomputed, never written
+  /// The storage if it was registered as a parameter or a buffer: never recomputed, never written
   /// by a replay, and so is what weight_of() finds.
-  using IsFixed = std::function<bool(const c10::StorageImpl*)>;
+  using FindFixed = std::function<std::optional<FixedStorage>(const c10::StorageImpl*)>;
 
-  RecipeBook(IsFixed is_fixed, bool collectives_may_be_repeated)
-      : is_fixed_(std::move(is_fixed)), collectives_(collectives_may_be_repeated) {}
+  RecipeBook(FindFixed find_fixed, bool collectives_may_be_repeated)
+      : find_fixed_(std::move(find_fixed)), collectives_(collectives_may_be_repeated) {}
   RecipeBook(const RecipeBook&) = delete;
   RecipeBook& operator=(const RecipeBook&) = delete;
 
@@ -128,6 +134,11 @@ class RecipeBook {
   /// The value of an ordinary tensor that autograd saves. New if it was not seen before: then the
   /// running call may turn out to have produced it.
   ValueId saved(const at::Tensor& tensor);
+
+  /// The signature of what is saved now: of its value, or, if no call is known to have made that,
+  /// of its place among what `running`, the innermost call (-1: none), has saved. `value`: as
+  /// saved() gave it; -1 for a tensor that is not ordinary.
+  [[nodiscard]] Signature sign_save(ValueId value, CallId running, const at::Tensor& tensor);
 
   [[nodiscard]] Value& value(ValueId id) { return values_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const Value& value(ValueId id) const {
@@ -158,6 +169,7 @@ class RecipeBook {
   void add_input(Call& call, int position, const c10::IValue& input, bool written);
   void made(CallId id, const Made& made, ValueId result_id);
   void made_output(CallId id, int output, int element, const at::Tensor& tensor);
+  void sign(Call& call) const;
   const ComputeFlags* flags_now();
 
   std::deque<Value> values_;
@@ -165,7 +177,7 @@ class RecipeBook {
   std::unordered_map<const c10::StorageImpl*, ValueId> current_;  // What each storage holds.
   std::deque<ComputeFlags> flags_;
   std::deque<ValueId> cached_;
-  IsFixed is_fixed_;
+  FindFixed find_fixed_;
   bool collectives_;
   std::string incomplete_;
 };

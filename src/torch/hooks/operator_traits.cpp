@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "spillway/plan/profile.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
@@ -52,6 +53,13 @@ bool has_side_effects(std::string_view name) {
 /// How many rows are exchanged differs between ranks, and so does what their plans recompute.
 bool exchanges_rows(std::string_view name) { return name.ends_with("::all_to_all_single"); }
 
+std::uint64_t signature_of(const c10::OperatorName& name) {
+  Digest digest;
+  digest.add_field(name.name);
+  digest.add_field(name.overload_name);
+  return digest.value();
+}
+
 std::string reason_against(const c10::OperatorHandle& handle, std::string_view name) {
   if (exchanges_rows(name)) return "an exchange of rows between ranks";
   if (is_collective(name)) return std::string(kCollective);
@@ -89,6 +97,7 @@ class KnownOperators {
 OperatorTraits::OperatorTraits(const c10::OperatorHandle& operator_handle)
     : handle(operator_handle),
       name(operator_handle.operator_name().name),
+      signature(signature_of(operator_handle.operator_name())),
       random(operator_handle.hasTag(at::Tag::nondeterministic_seeded)),
       uninitialised(is_uninitialised(name)),
       collective(is_collective(name)),

@@ -1,6 +1,7 @@
 /// What the dispatcher says about an operator, found once; internal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct OperatorTraits {
 
   c10::OperatorHandle handle;
   std::string name;          ///< "aten::mm"
+  std::uint64_t signature;   ///< Of its name and overload.
   std::vector<bool> writes;  ///< By argument: whether it is changed in place.
   bool writes_any = false;
   bool random = false;         ///< Draws from a generator.

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include <c10/core/Storage.h>
@@ -21,12 +22,14 @@
 
 namespace spillway {
 
-/// A chunk's plan in the form that a pass reads: indexed by the number of the saved tensor.
+/// A chunk's plan in the form that a pass reads: indexed by site.
 struct ChunkLayout {
   struct SiteShape {
     int buffer = 0;
     at::ScalarType dtype{};
     std::size_t dimensions = 0;
+    Signature signature = 0;  // 0: unknown.
+    std::size_t kept = 0;  // Bytes of the buffer, if the plan keeps it and this is its first site.
   };
 
   struct AnchorShape {
@@ -39,6 +42,8 @@ struct ChunkLayout {
   };
 
   std::vector<SiteShape> sites;
+  // The sites of each signature, in order. Empty: the plan has no signatures.
+  std::unordered_map<Signature, std::vector<std::size_t>> sites_of;
   std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
   std::vector<ActionKind> fallback;  // By buffer: if it cannot be recomputed.
   std::vector<bool> caller_owned;    // By buffer: it stays allocated whatever the session does.
@@ -61,6 +66,13 @@ struct ChunkLayout {
 
 struct SavedBuffer;
 
+/// How what a pass saves compares with the sites of its layout.
+enum class Match {
+  kAsProfiled,      // The sites in their order, so far.
+  kInAnotherOrder,  // Some of them were skipped, or come in another order.
+  kUnknownSaves,    // It also saved tensors that are at no site.
+};
+
 struct PassKey {
   int chunk = 0;
   int micro_batch = 0;
@@ -82,11 +94,6 @@ struct CallCount {
 };
 
 struct Pass {
-  /// No tensor that was profiled is missing.
-  [[nodiscard]] bool is_whole() const {
-    return layout == nullptr || next_site >= layout->sites.size();
-  }
-
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null in a recording step.
   std::unique_ptr<PassProfiler> profiler;
@@ -99,14 +106,21 @@ struct Pass {
   std::size_t anchors_found = 0;
   std::vector<ValueId> anchors;                                 // Held until backward begins.
   std::vector<std::weak_ptr<SavedBuffer>> pending_collectives;  // Offloaded when complete.
-  std::size_t next_site = 0;
+  std::size_t saves = 0;
+  std::size_t next_site = 0;      // Expected at the next save.
+  std::vector<bool> used_sites;   // Empty: those before next_site.
+  std::vector<Signature> found;   // By site, if the plan has no signatures.
+  Signature saved = 0;            // Of the sequence of all saves; 0 where nothing is recorded.
+  std::size_t reached = 0;        // No site from here on was saved.
+  std::size_t skipped = 0;        // Sites that it has not saved when backward begins.
+  std::size_t skipped_bytes = 0;  // Of buffers before `reached` that the plan keeps.
+  Match match = Match::kAsProfiled;
   std::size_t unpacks = 0;
   PassTail tail;
   int offloads = 0;
   std::size_t offloaded = 0;  // Bytes.
   std::size_t growth = 0;     // Bytes of buffers beyond their profiled sizes.
   std::size_t next_kept = 0;  // The first buffer that make_room() has not considered yet.
-  bool diverged = false;
   bool backward_begun = false;
   bool reloads_queued = false;
   bool shards_open = false;                           // What it saves may still be sharded.
@@ -120,12 +134,19 @@ struct Pass {
   bool over = false;               // Its step has ended.
   std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the profile.
   std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved, but not in the layout.
+
+  /// Whether it has saved exactly what was profiled.
+  [[nodiscard]] bool as_profiled() const {
+    return match == Match::kAsProfiled && layout != nullptr && next_site == layout->sites.size();
+  }
 };
 
 /// One storage that autograd saved something of.
 struct SavedBuffer {
   std::shared_ptr<Pass> pass;
-  int id = -1;  // -1: not known to the pass's layout.
+  int id = -1;              // -1: not known to the pass's layout.
+  Signature signature = 0;  // Of the first save; 0 where nothing is recorded.
+  Signature recipe = 0;     // Of the calls that recompute it.
   ActionKind action = ActionKind::kKeep;
   std::size_t bytes = 0;
   std::uint32_t version = 0;

@@ -7,10 +7,12 @@
 
 namespace spillway {
 
-int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save) {
+int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save,
+                       Signature signature) {
   const int id = find_or_add(tensor, fixed, value, save);
   SiteProfile site;
   site.buffer = id;
+  site.signature = signature;
   site.dtype = c10::toString(tensor.scalar_type());
   if (tensor.layout() == c10::kStrided) {
     site.sizes = tensor.sizes().vec();

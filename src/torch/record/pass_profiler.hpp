@@ -23,9 +23,9 @@ struct CallLocation {
 class PassProfiler {
  public:
   /// Adds one saved tensor; returns its buffer's id in this pass. `value`: the value it holds, or
-  /// -1;
-  /// `save`: the operator that runs, and its scope.
-  int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save);
+  /// -1; `save`: the operator that runs, and its scope.
+  int save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save,
+           Signature signature);
   void unpacked(int buffer);
   /// The buffer is never moved: it has another owner when backward reads it, or is written later.
   void fix(int buffer, FixedReason reason);

@@ -43,7 +43,7 @@ void StepTrace::end(const std::vector<std::shared_ptr<Pass>>& passes,
     TracedPass& traced = of(*pass);
     traced.step = {pass->key.chunk, pass->key.micro_batch, false};
     traced.moments = pass->moments;
-    traced.saved = pass->next_site > 0;
+    traced.saved = pass->saves > 0;
   }
   for (const auto& [pass, backward] : order) {
     if (!pass->backward_begun || pass->layout == nullptr) continue;

@@ -247,6 +247,56 @@ TEST(Shard, RefusesWhatIsNotEqual) {
   EXPECT_THAT(report.actions, Contains(Key("keep")));
 }
 
+/// Two branches that save tensors of one type; what the second saves differs between ranks. From
+/// step 4 on the second runs first.
+at::Tensor swapped_branches(Tower& tower, int i) {
+  const std::vector<at::Tensor> weights = tower.parameters();
+  const auto equal = [&] {
+    const at::Tensor y = weights[0].sin();
+    return (y * y).sum();
+  };
+  const auto unequal = [&] {
+    const at::Tensor y = weights[2].cos();
+    static_cast<float*>(y.data_ptr())[5] = static_cast<float>(ranks().rank());
+    return (y * y).sum();
+  };
+  const at::Tensor first = i < 4 ? equal() : unequal();
+  return first + (i < 4 ? unequal() : equal());
+}
+
+TEST(Shard, FollowsBranchesThatSwapTheirOrder) {
+  for (const char* const rules : {kKept, kOffloaded}) {
+    Session session(options_for(rules));
+    session.set_shard_group(everyone());
+    const auto run = [](Tower& tower, Step* /*step*/, int i) {
+      swapped_branches(tower, i).backward();
+    };
+    EXPECT_EQ(different_steps(session, 8, run), 0);
+    const SessionReport report = session.report();
+    expect_in_parts(report);
+    EXPECT_EQ(report.shard->mismatched.size(), 1U) << report;
+    EXPECT_FALSE(report.fallbacks.contains(kDiverged)) << report;
+  }
+}
+
+TEST(Shard, LeavesOutWhatOneRankSavesInAnotherOrder) {
+  Session session(options_for(kKept));
+  session.set_shard_group(everyone());
+  const auto run = [](Tower& tower, Step* /*step*/, int i) {
+    const std::vector<at::Tensor> weights = tower.parameters();
+    at::Tensor loss = at::zeros({});
+    for (const int n : {0, 1}) {
+      const bool swapped = ranks().rank() == 1 && i == 4;
+      const at::Tensor y = weights[swapped == (n == 0) ? 2 : 0].sin();
+      loss = loss + (y * y).sum();
+    }
+    loss.backward();
+  };
+  EXPECT_EQ(different_steps(session, 7, run), 0);
+  EXPECT_THAT(session.report().fallbacks, Contains(Key(kNotTheSame))) << session.report();
+  expect_in_parts(session.report());
+}
+
 TEST(Shard, IsVerifiedAgainInEveryVerifiedStep) {
   SessionOptions options = options_for(kOffloaded);
   options.verify_every = 4;

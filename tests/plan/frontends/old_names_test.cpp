@@ -1,6 +1,6 @@
 // Old names of rules keys, and files of the last schema: they load and mean what the new ones do.
-#include <utility>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,94 +74,59 @@ TEST(OldRulesKeys, AreCheckedLikeTheNewOnes) {
       HasSubstr("r.toml:2:9: "));
 }
 
-using Names = std::vector<std::pair<std::string, std::string>>;
-
-/// A document of the last schema: `text` with each new name, in quotes, as the old one. Counts how
-/// often each was found.
-std::string in_old_words(std::string text, const Names& names, std::vector<int>& found) {
-  found.resize(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string name = "\"" + names[i].second + "\"";
-    const std::string old = "\"" + names[i].first + "\"";
-    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
-      text.replace(at, name.size(), old);
-      at += old.size();
-      ++found[i];
-    }
-  }
+/// `text` as the last schema had it: without signatures.
+std::string as_before(std::string text, std::string_view schema, std::string_view last) {
+  const std::size_t at = text.find(schema);
+  EXPECT_NE(at, std::string::npos);
+  text.replace(at, schema.size(), last);
+  EXPECT_EQ(text.find("signature"), std::string::npos);
   return text;
 }
 
-const Names& profile_names() {
-  static const Names kNames = {{"spillway.profile/3", std::string(kProfileSchema)},
-                               {"lasting", "persistent"},           // old name
-                               {"let_go", "last_forward_use"},      // old name
-                               {"other_bytes", "untracked_bytes"},  // old name
-                               {"later_bytes", "later_untracked_bytes"},
-                               {"held by the caller", "caller-owned"}};  // old name
-  return kNames;
-}
-
-const Names& plan_names() {
-  static const Names kNames = {{"spillway.plan/3", std::string(kPlanSchema)},
-                               {"in_flight", "offload_window"},  // old name
-                               {"ahead", "prefetch_window"},
-                               {"second", "fallback"},
-                               {"most_leaving", "max_pending_release"},                // old name
-                               {"most_ahead", "max_prefetch"},                         // old name
-                               {"held by the caller", "caller-owned"},                 // old name
-                               {"fixed: held by the caller", "fixed: caller-owned"}};  // old name
-  return kNames;
-}
-
-/// With a buffer that the caller owns.
-Profile profile_with_every_name(std::mt19937_64& random) {
-  Profile profile = testing::random_profile(random);
+/// Profiles and plans without signatures are those of the last schema.
+Profile without_signatures(Profile profile) {
   for (ChunkProfile& chunk : profile.chunks) {
-    if (!chunk.buffers.empty()) chunk.buffers[0].fixed = FixedReason::kCallerOwned;
+    for (SiteProfile& site : chunk.sites) site.signature = 0;
   }
   return profile;
 }
 
-TEST(LastProfileSchema, LoadsAsTheSameProfile) {
-  std::vector<int> found;
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    std::mt19937_64 random(seed);
-    const Profile profile = profile_with_every_name(random);
-    const std::string old = in_old_words(to_json(profile), profile_names(), found);
-    ASSERT_EQ(profile_from_json(old, "p.json"), profile) << "seed " << seed << "\n" << old;
+Profile with_signatures(Profile profile) {
+  std::uint64_t signature = 0;
+  for (ChunkProfile& chunk : profile.chunks) {
+    for (SiteProfile& site : chunk.sites) site.signature = ++signature << 40U;
   }
-  for (std::size_t i = 0; i < found.size(); ++i)
-    EXPECT_GT(found[i], 0) << profile_names()[i].second;
+  return profile;
 }
 
-TEST(LastProfileSchema, HadAFieldThatIsDropped) {
-  std::vector<int> found;
-  const Profile profile = testing::transformer_profile({.layers = 1});
-  std::string old = in_old_words(to_json(profile), profile_names(), found);
-  const std::string field = "\"first_unpack\"";
-  const std::size_t at = old.find(field);
-  ASSERT_NE(at, std::string::npos);
-  old.insert(at, "\"release_order\": 3, ");
-  EXPECT_EQ(profile_from_json(old, "p.json"), profile);
-}
-
-TEST(LastPlanSchema, LoadsAsTheSamePlan) {
-  std::vector<int> found;
+TEST(LastProfileSchema, LoadsAsTheSameProfileWithoutSignatures) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
-    Plan plan = make_plan(profile_with_every_name(random), parse_rules(kNewRules, "r.toml"));
-    plan.max_pending_release = Bytes(11);
-    plan.max_prefetch = Bytes(12);
-    const std::string old = in_old_words(to_json(plan), plan_names(), found);
-    ASSERT_EQ(plan_from_json(old, "plan.json"), plan) << "seed " << seed << "\n" << old;
+    const Profile profile = with_signatures(testing::random_profile(random));
+    ASSERT_EQ(profile_from_json(to_json(profile), "p.json"), profile) << "seed " << seed;
+    const Profile before = without_signatures(profile);
+    const std::string old = as_before(to_json(before), kProfileSchema, "spillway.profile/4");
+    ASSERT_EQ(profile_from_json(old, "p.json"), before) << "seed " << seed << "\n" << old;
   }
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_GT(found[i], 0) << plan_names()[i].second;
+}
+
+TEST(LastPlanSchema, LoadsAsTheSamePlanWithoutSignatures) {
+  const Rules rules = parse_rules(kNewRules, "r.toml");
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    const Profile profile = with_signatures(testing::random_profile(random));
+    const Plan plan = make_plan(profile, rules);
+    ASSERT_EQ(plan_from_json(to_json(plan), "plan.json"), plan) << "seed " << seed;
+    const Plan before = make_plan(without_signatures(profile), rules);
+    const std::string old = as_before(to_json(before), kPlanSchema, "spillway.plan/4");
+    ASSERT_EQ(plan_from_json(old, "plan.json"), before) << "seed " << seed << "\n" << old;
+    EXPECT_TRUE(made_for(before, profile));
+    EXPECT_EQ(with_signatures_of(profile, before), plan);
+  }
 }
 
 TEST(LastPlanSchema, IsWrittenAsTheNewOne) {
-  std::vector<int> found;
-  const std::string old = in_old_words(to_json(Plan{}), plan_names(), found);
+  const std::string old = as_before(to_json(Plan{}), kPlanSchema, "spillway.plan/4");
   EXPECT_THAT(to_json(plan_from_json(old, "plan.json")), HasSubstr(std::string(kPlanSchema)));
 }
 

@@ -42,7 +42,7 @@ Plan small_plan() {
   plan.max_prefetch = Bytes(12);
   ChunkPlan& chunk = plan.chunks.emplace_back();
   chunk.decisions = {keep, offload, recompute};
-  chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}};
+  chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}, {7, 8, 0xfedcba9876543210}};
   chunk.calls_before_first_save = 3;
   Anchor& anchor = chunk.anchors.emplace_back();
   anchor.call = 5;
@@ -88,11 +88,12 @@ TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
   for (int i = 0; i < 3000; ++i) {
     sites.kind.push_back(i % 2);
     sites.buffer.push_back(i % 2);
+    sites.signature.push_back(static_cast<std::uint64_t>(i));
   }
   const std::string many = to_json(plan);
   EXPECT_EQ(plan_from_json(many, "plan.json"), plan);
-  EXPECT_LT(std::count(many.begin(), many.end(), '\n'), 80);
-  EXPECT_LT(many.size() - few.size(), 2 * 3000 * 2 + 300U);
+  EXPECT_LT(std::count(many.begin(), many.end(), '\n'), 280);
+  EXPECT_LT(many.size() - few.size(), 3000 * (2 * 2 + 19) + 1500U);
 }
 
 struct WrongPlan {
@@ -104,10 +105,10 @@ struct WrongPlan {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const WrongPlan& each :
-       {WrongPlan{"spillway.plan/4", "spillway.profile/1",
-                  "schema: \"spillway.plan/4\" wanted, found the text \"spillway.profile/1\""},
-        {"spillway.plan/4", "spillway.plan/1",
-         "schema: \"spillway.plan/4\" wanted, found \"spillway.plan/1\": another version of "
+       {WrongPlan{"spillway.plan/5", "spillway.profile/1",
+                  "schema: \"spillway.plan/5\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/5", "spillway.plan/1",
+         "schema: \"spillway.plan/5\" wanted, found \"spillway.plan/1\": another version of "
          "Spillway wrote it; create it with this version"},
         {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
          "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
@@ -116,6 +117,13 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
         {"\"buffer\":[0,1,1]", "\"buffer\":[0,1]",
          "chunks[0].sites.buffer: as many as in kind wanted: 3, found 2"},
         {"\"dtype\":\"Float\",", "", "chunks[0].sites.kinds[1].dtype: missing"},
+        {",\"fedcba9876543210\"]", "]",
+         "chunks[0].sites.signature: as many as in kind wanted: 3, found 2"},
+        {"\"fedcba9876543210\"", "\"fedcba987654321\"",
+         "chunks[0].sites.signature[2]: a digest of 16 digits wanted, found the text "
+         "\"fedcba987654321\""},
+        {"\"fedcba9876543210\"", "12",
+         "chunks[0].sites.signature[2]: a digest of 16 digits wanted, found the number 12"},
         {"\"kind\":\"keep\"", "\"kind\":\"kep\"",
          "chunks[0].decisions[0].action.kind: unknown word \"kep\"; did you mean \"keep\"?"},
         {"\"fallback\":\"offload\"", "\"fallback\":true",

@@ -49,7 +49,7 @@ TEST(ProfileJson, GivesBackAnyProfile) {
 
 TEST(ProfileJson, HasLinesThatAPersonCanRead) {
   const std::string text = to_json(transformer_profile({.layers = 1}));
-  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/4\",\n \"device\": "), 0U) << text;
+  EXPECT_EQ(text.find("{\n \"schema\": \"spillway.profile/5\",\n \"device\": "), 0U) << text;
   std::size_t longest = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
@@ -76,13 +76,13 @@ TEST(ProfileJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(transformer_profile({.layers = 1}));
   for (const WrongProfile& each : {
            WrongProfile{
-               "spillway.profile/4", "spillway.plan/4",
-               "schema: \"spillway.profile/4\" wanted, found the text \"spillway.plan/4\""},
-           {"spillway.profile/4", "spillway.profile/1",
-            "schema: \"spillway.profile/4\" wanted, found \"spillway.profile/1\": another version "
+               "spillway.profile/5", "spillway.plan/5",
+               "schema: \"spillway.profile/5\" wanted, found the text \"spillway.plan/5\""},
+           {"spillway.profile/5", "spillway.profile/1",
+            "schema: \"spillway.profile/5\" wanted, found \"spillway.profile/1\": another version "
             "of "
             "Spillway wrote it; create it with this version"},
-           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/4\" wanted"},
+           {"\"schema\"", "\"shema\"", "schema: missing; \"spillway.profile/5\" wanted"},
            {"\"pipeline_rank\"", "\"pipeline_rnk\"",
             "pipeline_rnk: unknown field; did you mean \"pipeline_rank\"?"},
            {"\"pipeline_rank\": 0,", "", "pipeline_rank: missing"},

@@ -1,4 +1,5 @@
-// Layers dropped at random: every step saves something else. Training continues, with the same bits.
+// Layers dropped at random: every step saves something else. Training continues, with the same
+// bits.
 #include <chrono>
 #include <random>
 

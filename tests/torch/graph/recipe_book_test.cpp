@@ -339,5 +339,66 @@ TEST_F(RecipeBookTest, RestoresTheStateOfAGivenGenerator) {
   EXPECT_TRUE(at::equal(state, generator.get_state()));
 }
 
+/// The signature of what a program made, in a new book.
+template <typename Program>
+Signature signature_of(const std::vector<at::Tensor>& parameters, Program&& program) {
+  Notebook notebook;
+  for (const at::Tensor& parameter : parameters) notebook.fix(parameter);
+  const at::Tensor made = notebook.follow(program);
+  return notebook.book().value(notebook.value_of(made)).signature;
+}
+
+class Signatures : public ::testing::Test {
+ protected:
+  at::Tensor x_ = at::randn({4, 8});
+  at::Tensor a_ = at::randn({8, 8});
+  at::Tensor b_ = at::randn({8, 8});
+
+  template <typename Program>
+  [[nodiscard]] Signature of(Program&& program) const {
+    return signature_of({a_, b_}, program);
+  }
+};
+
+TEST_F(Signatures, AreTheSameWhateverSizesAndNumbersAre) {
+  const at::Tensor larger = at::randn({6, 8});
+  EXPECT_EQ(of([&] { return (x_.mm(a_) * 2).slice(0, 0, 2).exp(); }),
+            of([&] { return (larger.mm(a_) * 3.5).slice(0, 1, 5).exp(); }));
+}
+
+TEST_F(Signatures, DifferByOperatorAndParameterAndType) {
+  const Signature wanted = of([&] { return x_.mm(a_).exp(); });
+  EXPECT_NE(wanted, 0U);
+  EXPECT_NE(wanted, of([&] { return x_.mm(b_).exp(); }));
+  EXPECT_NE(wanted, of([&] { return x_.mm(a_).sin(); }));
+  EXPECT_NE(wanted, of([&] { return x_.mm(a_).exp().exp(); }));
+  EXPECT_NE(wanted, of([&] { return x_.to(at::kDouble).mm(a_.to(at::kDouble)).exp(); }));
+}
+
+TEST_F(Signatures, OfAResidualAreThoseOfWhatWasAddedLast) {
+  const auto layer = [](const at::Tensor& x, const at::Tensor& weight) {
+    return x + at::dropout(x.mm(weight), 0.5, true);
+  };
+  EXPECT_EQ(of([&] { return layer(layer(x_.mm(a_), a_), b_); }),
+            of([&] { return layer(x_.mm(a_), b_); }));
+  EXPECT_NE(of([&] { return layer(x_.mm(a_), a_); }), of([&] { return layer(x_.mm(a_), b_); }));
+}
+
+TEST_F(Signatures, AreTheSameWhetherATableIsMadeOrWasMadeBefore) {
+  const at::Tensor table = at::arange(8).cos();
+  EXPECT_EQ(of([&] { return x_.mm(a_) * table; }), of([&] {
+              const at::Tensor y = x_.mm(a_);
+              return y * at::arange(8).cos();
+            }));
+}
+
+TEST_F(Signatures, OfACastWeightAreStillThatWeights) {
+  const auto program = [&](const at::Tensor& weight) {
+    return x_.to(at::kBFloat16).mm(weight.to(at::kBFloat16)).exp();
+  };
+  EXPECT_EQ(of([&] { return program(a_); }), of([&] { return program(a_); }));
+  EXPECT_NE(of([&] { return program(a_); }), of([&] { return program(b_); }));
+}
+
 }  // namespace
 }  // namespace spillway

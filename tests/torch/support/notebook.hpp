@@ -2,6 +2,8 @@
 /// recomputation without a session.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -45,7 +47,10 @@ class Notebook final : public CallListener {
   void call_failed(const std::string& reason) noexcept override { book_.mark_incomplete(reason); }
 
   /// Treats it as a parameter from now on.
-  void fix(const at::Tensor& tensor) { fixed_.insert(tensor.storage().unsafeGetStorageImpl()); }
+  void fix(const at::Tensor& tensor) {
+    fixed_.emplace(tensor.storage().unsafeGetStorageImpl(),
+                   FixedStorage{.parameter = true, .number = fixed_.size()});
+  }
 
   [[nodiscard]] RecipeBook& book() { return book_; }
   [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return book_.saved(tensor); }
@@ -94,8 +99,11 @@ class Notebook final : public CallListener {
   }
 
  private:
-  std::set<const c10::StorageImpl*> fixed_;
-  RecipeBook book_{[this](const c10::StorageImpl* storage) { return fixed_.contains(storage); },
+  std::map<const c10::StorageImpl*, FixedStorage> fixed_;
+  RecipeBook book_{[this](const c10::StorageImpl* storage) {
+                     const auto found = fixed_.find(storage);
+                     return found == fixed_.end() ? std::nullopt : std::optional(found->second);
+                   },
                    false};
   std::shared_ptr<void> alive_ = std::make_shared<int>();
   int next_ = 0;
