@@ -60,7 +60,8 @@ test_python() {
   if ! scripts/python_package.sh; then
     outcome="FAILED to build"
     failed=1
-  elif "${SPILLWAY_VENV:-.venv}/bin/python" -m pytest -q -p no:cacheprovider 2>&1 | tee "$log"; then
+  elif "${SPILLWAY_VENV:-.venv}/bin/python" -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist worksteal 2>&1 |
+    tee "$log"; then
     outcome="passed, $(tail -n 1 "$log")"
   else
     outcome="FAILED, $(tail -n 1 "$log")"
