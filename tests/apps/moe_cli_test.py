@@ -4,6 +4,7 @@
 import json
 import unittest
 
+from program import some
 from ranks import RanksTest
 
 SMALL = ["--layers", "4", "--hidden", "32", "--tokens", "64", "--steps", "3"]
@@ -103,18 +104,16 @@ class Experts(RanksTest):
         tensors = tensors_of(last)
         self.assertIn("layers.3.mlp.experts.2.fc1.gate.exp_avg_sq", tensors)
         # Each step has the tokens of four micro-batches.
-        for number, (ranks, micro_batches, layout) in enumerate(
-            [
-                (4, 1, {"expert": 4}),
-                (1, 4, {}),
-                (4, 1, {"data": 2, "expert": 2}),
-                (2, 2, {"data": 2}),
-                (4, 2, {"pipeline": 2, "expert": 2}),
-                (4, 2, {"tensor": 2, "expert": 2}),
-                (2, 4, {"tensor": 2, "sequence_parallel": "true"}),
-            ],
-            start=1,
-        ):
+        layouts = [
+            (4, 2, {"pipeline": 2, "expert": 2}),
+            (1, 4, {}),
+            (4, 2, {"tensor": 2, "expert": 2}),
+            (4, 1, {"expert": 4}),
+            (2, 2, {"data": 2}),
+            (4, 1, {"data": 2, "expert": 2}),
+            (2, 4, {"tensor": 2, "sequence_parallel": "true"}),
+        ]
+        for number, (ranks, micro_batches, layout) in enumerate(some(layouts, 3), start=1):
             folder = self.folder / str(number)
             with self.subTest(**layout):
                 found = self.digest(ranks, *words, *settings("parallel", **layout),

@@ -10,6 +10,11 @@ from pathlib import Path
 BIN = Path(os.environ.get("SPILLWAY_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
 
 
+def some(cases, count):
+    """All cases in `make test-long`, else the first of them."""
+    return cases if os.environ.get("SPILLWAY_TEST_LONG") == "1" else cases[:count]
+
+
 def run(*words, gpu=False, address_space=None, timeout=240):
     """The finished process of a program and its arguments. Without `gpu` no GPU is to be seen;
     `address_space` is the most bytes of addresses it may have."""
