@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 BIN = Path(os.environ.get("SPILLWAY_BIN", Path(__file__).resolve().parents[3] / "build/release/bin"))
@@ -162,5 +164,27 @@ class Faults(unittest.TestCase):
         self.assertEqual(job.left_over(), [], job.text)
 
 
+def cases_in(suite):
+    for part in suite:
+        yield from cases_in(part) if isinstance(part, unittest.TestSuite) else [part]
+
+
+class SideBySide:
+    """Runs cases at the same time: most of what they do is to wait until a rank is missed."""
+
+    def run(self, suite):
+        with ThreadPoolExecutor(3) as threads:
+            results = list(threads.map(lambda case: case.run(), cases_in(suite)))
+        together = unittest.TestResult()
+        for result in results:
+            together.testsRun += result.testsRun
+            together.failures += result.failures
+            together.errors += result.errors
+        for case, text in together.failures + together.errors:
+            print(f"FAILED: {case}\n{text}", file=sys.stderr)
+        print(f"{together.testsRun} cases, {len(together.failures + together.errors)} failed", file=sys.stderr)
+        return together
+
+
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testRunner=SideBySide())
