@@ -11,6 +11,7 @@
 #include "spillway/core/event_pool.hpp"
 #include "spillway/core/host_device.hpp"
 #include "support/error_text.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway::testing {
 namespace {
@@ -110,7 +111,8 @@ TEST_P(TierConformance, HoldsUnderRandomCalls) {
     }
   };
 
-  for (int call = 0; call < 100'000; ++call) {
+  const int calls = cases_of(100'000);
+  for (int call = 0; call < calls; ++call) {
     const bool allocate = live.empty() || random() % 100 < 52;
     if (allocate) {
       const Bytes size(random() % 8 == 0 ? 1 + random() % 200'000 : 1 + random() % 6'000);

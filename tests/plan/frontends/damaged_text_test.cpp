@@ -9,6 +9,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/plan/explain.hpp"
 #include "spillway/plan/rules.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway {
 namespace {
@@ -39,7 +40,7 @@ std::string damaged(std::string text, std::mt19937_64& random) {
 int read_damaged(const std::string& text, int times,
                  const std::function<void(const std::string&)>& read) {
   int succeeded = 0;
-  for (int seed = 0; seed < times; ++seed) {
+  for (int seed = 0; seed < testing::cases_of(times); ++seed) {
     std::mt19937_64 random(static_cast<std::uint64_t>(seed));
     const std::string broken = damaged(text, random);
     try {

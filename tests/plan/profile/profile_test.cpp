@@ -10,6 +10,7 @@
 #include "plan/support/synthetic_timeline.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
+#include "support/random_cases.hpp"
 #include "util/json_fields.hpp"
 
 namespace spillway {
@@ -38,7 +39,8 @@ TEST(ProfileJson, GivesBackEveryModel) {
 }
 
 TEST(ProfileJson, GivesBackAnyProfile) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  const auto cases = static_cast<std::uint64_t>(testing::cases_of(500));
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(seed);
     const Profile profile = testing::random_profile(random);
     const std::string text = to_json(profile);

@@ -9,6 +9,7 @@
 #include "plan/support/recompute_queries.hpp"
 #include "plan/support/replay_check.hpp"
 #include "plan/support/synthetic_profile.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway {
 namespace {
@@ -51,7 +52,7 @@ TEST(Recompute, WalksEveryCallOnceHoweverManyWaysLeadToIt) {
 }
 
 TEST(Recompute, OfRandomProfilesCanBeExecuted) {
-  constexpr std::uint64_t cases = 1000;
+  const auto cases = static_cast<std::uint64_t>(testing::cases_of(1000));
   std::size_t recorded = 0;
   for (std::uint64_t seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(seed);
@@ -96,7 +97,7 @@ TEST(Recompute, OfRandomGraphsCanBeExecuted) {
       "[[rule]]\nscope = \"away\"\naction = \"offload\"\n"
       "[[rule]]\nmade_in = \"covered\"\naction = \"recompute\"\n"
       "[[rule]]\nscope = \"recomputed\"\naction = \"recompute\"\n";
-  constexpr std::uint64_t cases = 1000;
+  const auto cases = static_cast<std::uint64_t>(testing::cases_of(1000));
   std::size_t recorded = 0;
   std::size_t held = 0;
   for (std::uint64_t seed = 0; seed < cases; ++seed) {

@@ -137,7 +137,8 @@ TEST(Allowances, KeepARandomStepWithinEveryBudgetThatIsPossible) {
 /// Passes in flight share allowances; they may miss a budget, but hardly.
 TEST(Allowances, KeepRandomPassesInFlightNearTheBudget) {
   int missed = 0;
-  for (unsigned seed = 0; seed < 1000; ++seed) {
+  const auto cases = static_cast<unsigned>(testing::cases_of(1000));
+  for (unsigned seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(seed);
     const Profile profile = testing::random_step_profile(random);
     Plan plan = testing::random_plan(profile, random);

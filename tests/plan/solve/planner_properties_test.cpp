@@ -131,7 +131,7 @@ class RandomCase {
 
 TEST(PlannerProperties, PlansAreValidFitAndBeatSimpleRules) {
   int within_gap = 0;
-  const int cases = testing::cases_of(2000, 20);
+  const int cases = testing::cases_of(2000, 50);
   for (int seed = 0; seed < cases; ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     random.set_random_budget();
@@ -181,7 +181,7 @@ TEST(PlannerProperties, NoPlanIsFasterThanTheBounds) {
 
 TEST(PlannerProperties, NothingBeatsThePlanWhereAllPlansCanBeTried) {
   int cases = 0;
-  for (int seed = 0; cases < testing::cases_of(100); ++seed) {
+  for (int seed = 0; cases < testing::cases_of(100, 10); ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     if (random.number_of_plans() > 800 || random.number_of_plans() < 9) continue;
     ++cases;
@@ -195,7 +195,7 @@ TEST(PlannerProperties, NothingBeatsThePlanWhereAllPlansCanBeTried) {
 }
 
 TEST(PlannerProperties, MoreMemoryIsNeverSlower) {
-  for (int seed = 0; seed < testing::cases_of(60); ++seed) {
+  for (int seed = 0; seed < testing::cases_of(60, 15); ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     std::optional<PlannedStep> before;
     for (const double share : {0.0, 0.3, 0.6, 1.0}) {

@@ -1,5 +1,6 @@
 #include "spillway/plan/planner.hpp"
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 
@@ -13,6 +14,7 @@
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "support/error_text.hpp"
+#include "support/random_cases.hpp"
 
 namespace spillway {
 namespace {
@@ -80,7 +82,10 @@ TEST(Planner, KeepsEverythingThatFits) {
 TEST(Planner, IsNearItsBoundOnALlamaWhateverTheBudget) {
   const Profile profile = testing::llama_profile(16);
   std::int64_t before = 0;
-  for (const double budget : {2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.4}) {
+  std::vector<double> budgets =
+      testing::some(std::vector{2.0, 6.0, 12.0, 3.0, 4.0, 8.0, 10.0, 14.4}, 3);
+  std::sort(budgets.begin(), budgets.end());
+  for (const double budget : budgets) {
     const PlannerOptions options = within(gibibytes(budget));
     const PlannedStep step = plan_for_budget(profile, options);
     const auto share = [&](std::int64_t ns) {

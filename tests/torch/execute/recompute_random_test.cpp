@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/random_cases.hpp"
 #include "torch/support/program.hpp"
 
 namespace spillway {
@@ -165,7 +166,8 @@ TEST_P(RandomPrograms, GiveTheSameBits) {
   EXPECT_GT(repeated, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms, ::testing::Range(1U, 9U));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms,
+                         ::testing::Range(1U, 1U + static_cast<unsigned>(testing::cases_of(8, 3))));
 
 }  // namespace
 }  // namespace spillway
