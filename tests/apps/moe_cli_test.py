@@ -52,10 +52,11 @@ class Experts(RanksTest):
     def test_keep_their_bits_under_rules_on_tensor_expert_and_pipeline_ranks(self):
         rules = self.folder / "rules.toml"
         rules.write_text(RULES, encoding="utf-8")
-        layout = settings("parallel", tensor=2, expert=2, pipeline=2, sequence_parallel="true")
-        wanted = self.digest(8, *EXPERTS, *layout, "--baseline")
-        self.assertEqual(self.digest(8, *EXPERTS, *layout, "--set", f"memory.rules={rules}"), wanted)
-        self.assertEqual(self.digest(4, *EXPERTS, *settings("parallel", tensor=2, expert=2, sequence_parallel="true"), "--baseline"), wanted)
+        layout = settings("parallel", tensor=2, expert=2, sequence_parallel="true")
+        wanted = self.digest(4, *EXPERTS, *layout, "--baseline")
+        for ranks, stages in some([(4, 1), (8, 2)], 1):
+            words = [*EXPERTS, *layout, *settings("parallel", pipeline=stages)]
+            self.assertEqual(self.digest(ranks, *words, "--set", f"memory.rules={rules}"), wanted)
 
     def test_give_the_same_digest_on_every_layout_of_stages(self):
         for model in (["--set", "model.kind=gpt"], ["--set", "model.capacity_factor=1.25"]):
@@ -89,10 +90,10 @@ class Experts(RanksTest):
                  for file in json.loads(each.read_text(encoding="utf-8"))["files"].values() for name in file["tensors"]}  # fmt: skip
         for expert in range(4):
             self.assertIn(f"layers.1.mlp.experts.{expert}.fc2", names)
-        # The same micro-batches of a step on one rank, and on two that have all experts.
-        self.ok(1, *EXPERTS, *constant, *saved, *settings("train", steps=5, micro_batches=4))
-        self.ok(2, *EXPERTS, *constant, *saved, *settings("parallel", data=2), "--set", "train.steps=6")
-        self.assertTrue((self.folder / "saved" / "step-000006").exists())
+        # The same micro-batches of a step on two that have all experts, and on one rank.
+        for step, ranks, words in some([(5, 2, settings("parallel", data=2)), (6, 1, settings("train", micro_batches=4))], 1):
+            self.ok(ranks, *EXPERTS, *constant, *saved, *words, *settings("train", steps=step))
+            self.assertTrue((self.folder / "saved" / f"step-{step:06}").exists())
 
     def test_have_the_same_bits_after_any_number_of_layouts(self):
         """A checkpoint that other layouts read and wrote again, without a step between, is the same."""
@@ -131,7 +132,8 @@ class Experts(RanksTest):
         for overlap in ("none", "shared", "halves"):
             words = [*EXPERTS, *layout, *settings("model", moe_overlap=overlap)]
             found[overlap] = self.digest(2, *words, "--baseline")
-            self.assertEqual(self.digest(2, *words, "--set", f"memory.rules={rules}"), found[overlap])
+            if overlap in some(["halves", "shared", "none"], 1):
+                self.assertEqual(self.digest(2, *words, "--set", f"memory.rules={rules}"), found[overlap])
         self.assertEqual(found["none"], found["shared"])
         self.assertNotEqual(found["halves"], found["shared"])
 

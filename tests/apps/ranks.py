@@ -84,6 +84,15 @@ class RanksTest(unittest.TestCase):
             self.assertEqual(each["gradients_compared"] % steps, 0)
         return found
 
+    baselines = {}  # By what was run: the same for all tests.
+
+    def baseline(self, ranks, *words):
+        """The digest without a session, of words that name no file."""
+        key = (ranks, *map(str, words))
+        if key not in self.baselines:
+            self.baselines[key] = self.digest(ranks, *words, "--baseline")
+        return self.baselines[key]
+
     def digest(self, ranks, *words):
         found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
         self.assertIsNotNone(found)

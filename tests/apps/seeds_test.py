@@ -11,7 +11,7 @@ import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from program import BIN
+from program import BIN, some
 
 SEEDS = Path(__file__).resolve().parents[2] / "examples" / "seeds"
 MPIRUN = os.environ.get("SPILLWAY_MPIEXEC", "mpirun")
@@ -49,10 +49,11 @@ class Seeds(unittest.TestCase):
         return {row: max(each["with"]["step_peak"] for each in ranks) for row, ranks in found.items()}
 
     def test_internevo_offloads_and_recomputes_with_the_same_curve(self):
-        found = self.rows("internevo", "baseline", ["selective + offload", "10 layers"], "--steps", 3)
+        found = self.rows("internevo", "baseline", some(["selective + offload", "10 layers"], 1), "--steps", 3)
         peak = self.highest_peaks(found)
         self.assertLess(peak["selective + offload"], 0.7 * peak["baseline"])
-        self.assertLess(peak["10 layers"], 0.9 * peak["baseline"])
+        if "10 layers" in peak:
+            self.assertLess(peak["10 layers"], 0.9 * peak["baseline"])
         self.assertGreater(found["selective + offload"][0]["report"]["actions"]["offload"]["bytes"], 0)
         picture = xml.parse(self.folder / "loss.svg").getroot()
         self.assertTrue(picture.tag.endswith("svg"))
@@ -71,13 +72,12 @@ class Seeds(unittest.TestCase):
             self.assertLess(base - peak, 1.05 * theoretical, f"rank {rank}")
 
     def test_paddle_recomputes_offloads_and_partitions_with_tensor_parallelism(self):
-        names = ["recompute", "recompute + offload", "recompute + partition", "all three"]
+        names = some(["recompute", "all three", "recompute + offload", "recompute + partition"], 2)
         peak = self.highest_peaks(self.rows("paddle", "none", names, "--steps", 4))
         self.assertLess(peak["recompute"], 0.5 * peak["none"])
-        self.assertLess(peak["recompute + offload"], peak["recompute"])
-        self.assertLess(peak["recompute + partition"], peak["recompute"])
-        for before in names[:-1]:
-            self.assertLessEqual(peak["all three"], peak[before], before)
+        for more in names[1:]:
+            self.assertLess(peak[more], peak["recompute"], more)
+            self.assertLessEqual(peak["all three"], peak[more], more)
 
     def test_names_the_rows_there_are(self):
         result = self.run_seed("internevo", "--rows", "selectiv")

@@ -26,7 +26,7 @@ class ShardedRanks(RanksTest):
 
     def test_recompute_from_parts_with_the_same_bits(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.digest(4, *words, "--baseline")
+        wanted = self.baseline(4, *words)
         recompute = parallel(recompute_interval=1, recompute_partition="true")
         peaks = {}
         for name, more in {"whole": [], "kept": recompute, "offloaded": [*recompute, *parallel(recompute_offload="true")]}.items():
@@ -65,7 +65,7 @@ class ShardedRanks(RanksTest):
 
     def test_plan_together_within_a_budget(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.digest(4, *words, "--baseline")
+        wanted = self.baseline(4, *words)
         out = self.folder / "run"
         rules = self.rules("[limits]\nshard = true\n")
         self.assertEqual(self.digest(4, *words, *rules, "--budget", "60%", "--out", out), wanted)

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from program import run, run_on_a_terminal
+from program import run, run_on_a_terminal, some
 
 SHAPE = {"layers": 3, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 192, "tokens": 96, "vocabulary": 64, "device": "host"}
 
@@ -107,7 +107,8 @@ class Train(InAFolder):
     def test_recomputes_with_the_same_bits(self):
         rules = Path(__file__).resolve().parents[2] / "examples" / "rules" / "full-recompute.toml"
         reports = []
-        for verify in ([], ["--verify-every", "4"], ["--verify-every", "3"]):
+        ways = some([["--verify-every", "4"], [], ["--verify-every", "3"]], 2)
+        for verify in ways:
             out = self.folder / "run"
             result = self.ok("train", *tiny(tokens=512), "--steps", "4", "--compare", "--rules", rules, "--dropout", "0.1",
                              "--out", out, *verify)  # fmt: skip
@@ -121,7 +122,7 @@ class Train(InAFolder):
             self.assertEqual(report["demoted"], [])
             self.assertGreater(report["actions"]["recompute"]["buffers"], 10)
         # To be compared, what is recomputed must be saved as well: it is offloaded meanwhile. The report is of the last step.
-        self.assertEqual([report["bytes_out"] > 0 for report in reports], [False, True, False])
+        self.assertEqual([report["bytes_out"] > 0 for report in reports], [True, False, False][: len(ways)])
 
     def test_stays_within_a_budget_and_shows_what_was_predicted(self):
         out = self.folder / "run"
