@@ -21,7 +21,7 @@ demo: setup ## Set up, build the program, and train a small transformer within a
 test: setup ## Set up, build, and run every test, also under ThreadSanitizer, AddressSanitizer and UBSan
 	@scripts/test.sh release tsan asan
 
-test-long: setup ## The same, with all cases of the random tests
+test-long: setup ## The same, with all cases of all tests
 	@SPILLWAY_TEST_LONG=1 scripts/test.sh release tsan asan
 
 bench: build ## Measure transfers beside bare copies, and steps without and with a session or a budget, in C++ and in Python

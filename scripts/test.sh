@@ -27,6 +27,10 @@ fi
 # Tests run side by side; threads of OpenMP that spin would take the cores from each other.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
+# Tests with the label long run in make test-long.
+chosen=()
+[ "${SPILLWAY_TEST_LONG:-}" = 1 ] || chosen=(-LE '^long$')
+
 summary=()
 failed=0
 
@@ -39,7 +43,7 @@ test_preset() {
     failed=1
   else
     printf '\n==== %s: test\n' "$preset"
-    if ctest --preset "$preset" 2>&1 | tee "$log"; then
+    if ctest --preset "$preset" "${chosen[@]}" 2>&1 | tee "$log"; then
       outcome="passed"
     else
       outcome="FAILED"
