@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,12 @@ import spillway
 
 # Read when CUDA starts; without it deterministic algorithms refuse to multiply matrices.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def some(cases: list[Any], count: int) -> list[Any]:
+    """All cases in `make test-long`, else the first of them."""
+    return cases if os.environ.get("SPILLWAY_TEST_LONG") == "1" else cases[:count]
+
 
 OFFLOAD = '[[rule]]\naction = "offload"\n'
 

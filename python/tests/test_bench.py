@@ -57,6 +57,18 @@ def beside_of(figure: dict[str, Any]) -> dict[str, float]:
     return {name: value["median"] for name, value in figure["beside"].items()}
 
 
+def test_peers_runs_small_with_the_same_gradients(tmp_path):
+    found, markdown = run_small(tmp_path, "peers", "--row", "full", "--row", "compiled")
+    rows = {figure["id"].removeprefix("python_peers."): beside_of(figure) for figure in found["figures"]}
+    assert set(rows) == {"full", "compiled"}
+    for row, beside in rows.items():
+        assert beside["gradients that differ"] == 0, row
+        assert beside["peak without"] > 0, row
+    assert rows["full"]["peak"] < rows["full"]["peak without"]
+    assert "| full checkpointing |" in markdown
+
+
+@pytest.mark.skipif(os.environ.get("SPILLWAY_TEST_LONG") != "1", reason="skipped: runs in make test-long")
 def test_peers_runs_small_and_every_way_saves_what_it_should(tmp_path):
     found, markdown = run_small(tmp_path, "peers")
     rows = {figure["id"].removeprefix("python_peers."): beside_of(figure) for figure in found["figures"]}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from conftest import Transformer, fallbacks, moved, same_bits
+from conftest import Transformer, fallbacks, moved, same_bits, some
 from torch import nn
 
 
@@ -59,7 +59,7 @@ def test_by_aot_eager(make):
 @pytest.mark.skipif(
     not any(map(shutil.which, ["g++", "clang++"])), reason="skipped: inductor needs a C++ compiler, and there is none"
 )
-@pytest.mark.parametrize("make", [whole, layers, with_dropout])
+@pytest.mark.parametrize("make", some([with_dropout, layers, whole], 1))
 def test_by_inductor(make):
     check(make, "inductor")
 
@@ -76,7 +76,7 @@ def test_what_a_graph_of_operators_made_is_recomputed():
 @pytest.mark.skipif(
     not any(map(shutil.which, ["g++", "clang++"])), reason="skipped: inductor needs a C++ compiler, and there is none"
 )
-@pytest.mark.parametrize("make", [whole, layers, with_dropout])
+@pytest.mark.parametrize("make", some([with_dropout, layers, whole], 1))
 def test_what_compiled_kernels_made_falls_back_to_the_fallback_action(make):
     # They are no operators, and some of them write into what operators made: that is caught.
     session = same_bits(lambda: make("inductor"), steps=5, rules=RECOMPUTE)
