@@ -242,7 +242,7 @@ TEST(Budgets, HoldForRandomModels) {
 }
 
 TEST(Budgets, HoldForSeveralPasses) {
-  const Totals totals = check(testing::cases_of(40, 20), [](Random& random) {
+  const Totals totals = check(testing::cases_of(40, 10), [](Random& random) {
     return Passes{2 + static_cast<int>(random() % 2), random() % 2 == 0};
   });
   EXPECT_LT(totals.infeasible, totals.models * 3 / 4);
