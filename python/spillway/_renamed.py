@@ -87,6 +87,10 @@ def option_names(function: Callable[..., Any]) -> list[str]:
 class ReportValues(dict[str, Any]):
     """A report's values by key, also by the old name of a key. Iteration and equality know the new names only."""
 
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        # The JSON has both names, without a warning.
+        super().__init__((key, value) for key, value in values.items() if REPORT_KEYS.get(key) not in values)
+
     def __missing__(self, key: str) -> Any:
         new = self._new_name(key)
         if new is None:

@@ -119,6 +119,12 @@ def test_the_old_keys_name_keys_that_a_report_has():
     values = session.report().to_dict()
     assert values["budget"].keys() >= {"verification_peak", "over_budget_steps", "unplanned_steps"}
     assert values.keys() >= {"bytes_recomputed", "offloads_skipped"}
+    # The JSON has both, and lists the same names as these aliases.
+    assert not values.keys() & _renamed.REPORT_KEYS.keys() and not values["budget"].keys() & _renamed.REPORT_KEYS.keys()
+    assert values["renamed"] == _renamed.REPORT_KEYS
+    assert json.loads(session.report().to_json())["budget"]["above"] == 0
+    with pytest.warns(DeprecationWarning):
+        assert values["budget"]["above"] == 0
 
 
 @pytest.mark.skipif(not has_trainer(), reason="skipped: this installation has no trainer")

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "util/renamed.hpp"
 #include "util/text_table.hpp"
 #include "util/wrapped.hpp"
 
@@ -28,21 +29,11 @@ std::vector<std::string> sentences(const DoctorReport& report, std::string Check
   return found;
 }
 
-/// Names of spillway.doctor/1 that scripts may still read. Remove one release after 0.1.
-struct Renamed {
-  const char* old;
-  const char* now;
-};
-constexpr std::array<Renamed, 3> kRenamed = {{{"backing", "pinning"},                   // old name
-                                              {"backed_bytes", "pinned_bytes"},         // old name
-                                              {"plain_gb_per_s", "direct_gb_per_s"}}};  // old name
-
-/// Repeats at the end of `object` what was renamed, under its old name.
-void add_old_names(Json& object) {
-  for (const Renamed& name : kRenamed) {
-    if (object.contains(name.now)) object[name.old] = Json(object[name.now]);
-  }
-}
+/// Of spillway.doctor/1. Remove one release after 0.1.
+constexpr std::array<RenamedKey, 3> kRenamed = {
+    {{"backing", "pinning"},                   // old name
+     {"backed_bytes", "pinned_bytes"},         // old name
+     {"plain_gb_per_s", "direct_gb_per_s"}}};  // old name
 
 std::string bullets(const std::string& title, const std::vector<std::string>& lines) {
   constexpr std::size_t kColumns = 100;
@@ -61,12 +52,10 @@ Json to_json(const DoctorReport& report) {
     checks[check.id] = {{"label", check.label},   {"state", word_of(check.state)},
                         {"found", check.found},   {"works", check.works},
                         {"change", check.change}, {"values", check.values}};
-    add_old_names(checks[check.id]["values"]);
   }
-  add_old_names(checks);
   json["works"] = sentences(report, &Check::works);
   json["change"] = sentences(report, &Check::change);
-  for (const Renamed& name : kRenamed) json["renamed"][name.old] = name.now;
+  add_old_names(json, kRenamed);
   return json;
 }
 

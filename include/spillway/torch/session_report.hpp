@@ -162,6 +162,8 @@ struct SessionReport {
   std::optional<BudgetReport> budget;  ///< Of a session with a budget.
 
   [[nodiscard]] std::string to_text() const;
+  /// Schema "spillway.report/2". For one release it also has what schema 1 called otherwise under
+  /// the old names, which `renamed` lists (old -> new).
   [[nodiscard]] std::string to_json() const;
 };
 

@@ -1,5 +1,6 @@
 #include "spillway/torch/session_report.hpp"
 
+#include <array>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,9 +13,20 @@
 
 #include "spillway/core/numbers.hpp"
 #include "torch/execute/session_core.hpp"
+#include "util/renamed.hpp"
 
 namespace spillway {
 namespace {
+
+/// Of spillway.report/1. Remove one release after 0.1.
+constexpr std::array<RenamedKey, 8> kRenamed = {{{"bytes_remade", "bytes_recomputed"},  // old name
+                                                 {"stayed", "offloads_skipped"},
+                                                 {"waiting", "unplanned_steps"},
+                                                 {"proving_peak", "verification_peak"},  // old name
+                                                 {"above", "over_budget_steps"},
+                                                 {"held", "part_bytes"},
+                                                 {"restored", "regathered"},
+                                                 {"refused", "mismatched"}}};
 
 std::string milliseconds(Nanoseconds time) {
   return with_decimals(static_cast<double>(time.count()) / 1e6, 2);
@@ -267,7 +279,7 @@ std::string SessionReport::to_text() const {
 
 std::string SessionReport::to_json() const {
   nlohmann::ordered_json json;
-  json["schema"] = "spillway.report/1";
+  json["schema"] = "spillway.report/2";
   json["rank"] = rank;
   json["device"] = device;
   json["steps"] = steps;
@@ -316,6 +328,7 @@ std::string SessionReport::to_json() const {
   if (shard) json["shard"] = json_of(*shard);
   if (budget) json["budget"] = json_of(*budget);
   json["fallbacks"] = fallbacks;
+  add_old_names(json, kRenamed);
   return json.dump(2);
 }
 

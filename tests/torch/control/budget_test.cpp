@@ -406,6 +406,30 @@ TEST(BudgetReport, HasThePeaksOfAllKindsOfSteps) {
   EXPECT_EQ(fewer["budget"]["measured_peak"], planned["budget"]["measured_peak"]);
 }
 
+TEST(BudgetReport, HasWhatSchema1CalledOtherwiseUnderItsOldNameToo) {
+  SessionReport report;
+  report.bytes_recomputed = 1_B;
+  report.offloads_skipped.buffers = 2;
+  report.shard.emplace().part_bytes = 3_B;
+  report.shard->regathered = 4;
+  report.shard->mismatched = {"five"};
+  report.budget.emplace().unplanned_steps = 6;
+  report.budget->verification_peak = 7_B;
+  report.budget->over_budget_steps = 8;
+  const auto json = nlohmann::json::parse(report.to_json());
+  EXPECT_EQ(json["schema"], "spillway.report/2");
+  EXPECT_EQ(json["bytes_remade"], 1);  // old name
+  EXPECT_EQ(json["stayed"]["buffers"], 2);
+  EXPECT_EQ(json["shard"]["held"], 3);
+  EXPECT_EQ(json["shard"]["restored"], 4);
+  EXPECT_EQ(json["shard"]["refused"][0], "five");
+  EXPECT_EQ(json["budget"]["waiting"], 6);
+  EXPECT_EQ(json["budget"]["proving_peak"], 7);  // old name
+  EXPECT_EQ(json["budget"]["above"], 8);
+  EXPECT_EQ(json["renamed"].size(), 8U);
+  EXPECT_EQ(json["renamed"]["above"], "over_budget_steps");
+}
+
 TEST(BudgetReport, SaysThatStepsWithoutAPlanWereOverTheBudget) {
   Session session(with_budget(Budget(1_KiB)));
   TinyModel model({});
