@@ -8,6 +8,9 @@ if(SPILLWAY_FRAMEWORK)
   set(SPILLWAY_FRAMEWORK_HEADERS "${PROJECT_SOURCE_DIR}/framework")
 endif()
 
+set(SPILLWAY_TSAN_OPTIONS "halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1")
+string(APPEND SPILLWAY_TSAN_OPTIONS ":suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt")
+
 # The executable of a test, with the main function of `main`.
 function(_spillway_test_program name main sources deps)
   add_executable(${name} ${sources})
@@ -42,7 +45,7 @@ function(spillway_add_test name)
     LABELS "${folder};${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt;UBSAN_OPTIONS=print_stacktrace=1")
+    ENVIRONMENT "TSAN_OPTIONS=${SPILLWAY_TSAN_OPTIONS};UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
 # spillway_add_json_test(<name> PROGRAM <target> [ARGUMENTS <argument>...] CHECKS <check>... [STDOUT]
