@@ -12,6 +12,7 @@
 #include "support/ranks.hpp"
 #include "take_gradients.hpp"
 #include "torch/support/training.hpp"
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
@@ -355,7 +356,9 @@ TEST(Shard, IsLeftOutWithoutAGroup) {
 
 /// Whether all ranks gave the same text.
 bool all_the_same(const std::string& text) {
-  const auto word = static_cast<std::int64_t>(std::hash<std::string>()(text));
+  Digest digest;
+  digest.add(text);
+  const auto word = static_cast<std::int64_t>(digest.value());
   const at::Tensor all = ranks().everyone().all_gather(at::full({1}, word, at::kLong));
   return all.eq(word).all().item<bool>();
 }
