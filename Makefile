@@ -6,14 +6,15 @@ help: ## Print this list
 	@echo 'Spillway: what make can do'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Install what is missing: Debian packages, and torch and HiGHS in .venv
+setup: ## Install what is missing for all of this: Debian packages, and torch and HiGHS in .venv
 	@scripts/setup.sh
 
 build: setup ## Build everything; programs are in build/release/bin
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: setup ## Set up, build the program, and train a small transformer within a third of its memory
+demo: ## Set up what the program needs, build the program, and train a small transformer within a third of its memory
+	@scripts/setup.sh demo
 	@cmake --preset release
 	@cmake --build --preset release --target spillway
 	@scripts/demo.sh

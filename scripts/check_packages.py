@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a program that the build uses comes from no package in scripts/debian-packages.txt.
+"""Fails when a program that the build uses comes from no package in scripts/debian-packages*.txt.
 
 A developer's machine has more installed than a bare one, so a forgotten package shows only elsewhere. Looked at are
 the first words of commands in the Makefile and the shell scripts, and the programs that CMake and tests start.
@@ -32,7 +32,8 @@ COMMAND = re.compile(
 
 
 def pinned_packages() -> set[str]:
-    lines = (ROOT / "scripts/debian-packages.txt").read_text(encoding="utf-8").splitlines()
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob("scripts/debian-packages*.txt")]
+    lines = [line for text in texts for line in text.splitlines()]
     return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
 
 
@@ -100,7 +101,7 @@ def main() -> int:
         if package is None:
             print(f"{location}: {program} is not installed; scripts/setup.sh should have installed it")
         elif package not in brought and not on_every_debian(package):
-            print(f"{location}: {program} is from the package '{package}', which scripts/debian-packages.txt does not bring")
+            print(f"{location}: {program} is from the package '{package}', which scripts/debian-packages*.txt do not bring")
         else:
             continue
         findings += 1

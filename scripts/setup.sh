@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Makes a bare Debian 12 able to build Spillway: Debian packages from debian-packages.txt, and a Python environment
-# with torch and HiGHS from requirements.txt. Installs only what is missing; run twice, the second run does nothing.
+# with torch and HiGHS from requirements.txt; and what tests and tools need, from debian-packages-develop.txt and
+# requirements-develop.txt. Installs only what is missing; run twice, the second run does nothing.
+# usage: scripts/setup.sh [demo]     (demo: only what the program needs)
 #
 # Environment:
 #   SPILLWAY_VENV=DIR        where the Python environment is (default: .venv in the repository folder)
@@ -9,8 +11,21 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${SPILLWAY_VENV:-$root/.venv}
-packages_file=$root/scripts/debian-packages.txt
-requirements=$root/scripts/requirements.txt
+package_files=("$root/scripts/debian-packages.txt")
+requirements=("$root/scripts/requirements.txt")
+# With what was installed from these there is nothing missing either.
+all_requirements=("${requirements[@]}" "$root/scripts/requirements-develop.txt")
+case "${*:-all}" in
+  demo) ;;
+  all)
+    package_files+=("$root/scripts/debian-packages-develop.txt")
+    requirements=("${all_requirements[@]}")
+    ;;
+  *)
+    echo "usage: scripts/setup.sh [demo]" >&2
+    exit 2
+    ;;
+esac
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -27,7 +42,7 @@ find_missing_packages() {
   # shellcheck disable=SC2016  # dpkg-query's own placeholders
   while read -r name status version; do
     if [ "$status" = ii ]; then installed[$name]=$version; fi
-  done < <(sed 's/#.*//' "$packages_file" | awk 'NF { print $1 }' |
+  done < <(sed 's/#.*//' "${package_files[@]}" | awk 'NF { print $1 }' |
     xargs dpkg-query -W -f='${Package} ${db:Status-Abbrev} ${Version}\n' 2>/dev/null || true)
   missing=()
   while read -r name prefix; do
@@ -37,12 +52,12 @@ find_missing_packages() {
     elif [[ $version != "$prefix"* ]]; then
       say "warning: $name is $version here; Spillway is tested with $prefix*"
     fi
-  done < <(sed 's/#.*//' "$packages_file" | awk 'NF { print $1, $2 }')
+  done < <(sed 's/#.*//' "${package_files[@]}" | awk 'NF { print $1, $2 }')
 }
 
 install_packages() {
   command -v dpkg-query >/dev/null || {
-    say "warning: no dpkg here, so Debian packages are not checked; see ${packages_file#"$root"/} for what is needed"
+    say "warning: no dpkg here, so Debian packages are not checked; see ${package_files[*]#"$root"/} for what is needed"
     return 0
   }
   local missing
@@ -92,29 +107,36 @@ find_python() {
   return 1
 }
 
-# What the environment must have been made of to be the right one.
-expected_stamp() {
-  { cat "$requirements" && "$venv/bin/python" --version; } | sha256sum | cut -d ' ' -f 1
+# What the environment says when it was made of the given files of requirements.
+stamp_of() {
+  { cat "$@" && "$venv/bin/python" --version; } | sha256sum | cut -d ' ' -f 1
 }
 
 install_environment() {
-  local stamp_file=$venv/.spillway-stamp python
+  local stamp_file=$venv/.spillway-stamp stamp python file
+  local -a pip_files=()
   if ! "$venv/bin/python" -c '' >/dev/null 2>&1; then
     python=$(find_python) || fail "no Python >= 3.11 with the venv module was found." \
       "On Debian 12: apt-get install python3 python3-venv"
     say "making the Python environment $venv with $python"
     "$python" -m venv --clear "$venv"
   fi
-  if [ -f "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$(expected_stamp)" ]; then return 0; fi
+  if [ -f "$stamp_file" ]; then
+    stamp=$(cat "$stamp_file")
+    if [ "$stamp" = "$(stamp_of "${requirements[@]}")" ] || [ "$stamp" = "$(stamp_of "${all_requirements[@]}")" ]; then
+      return 0
+    fi
+  fi
 
   say "installing into $venv (torch and its CUDA libraries are about 4.7 GB installed):"
-  sed 's/#.*//' "$requirements" | awk 'NF { print "setup:   " $1 }'
+  sed 's/#.*//' "${requirements[@]}" | awk 'NF { print "setup:   " $1 }'
+  for file in "${requirements[@]}"; do pip_files+=(-r "$file"); done
   # A torch of the right version that is there already (also a CPU-only one) satisfies the pin and is not changed.
-  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input -r "$requirements" ||
+  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "${pip_files[@]}" ||
     fail "pip could not install the packages above (its message is above)." \
       "A network is needed, or PIP_INDEX_URL / PIP_FIND_LINKS pointing at a mirror or a folder of wheels." \
-      "By hand: $venv/bin/python -m pip install -r $requirements"
-  expected_stamp >"$stamp_file"
+      "By hand: $venv/bin/python -m pip install ${pip_files[*]}"
+  stamp_of "${requirements[@]}" >"$stamp_file"
 }
 
 if [ "${SPILLWAY_SKIP_SETUP:-0}" = 1 ]; then

@@ -75,7 +75,7 @@ def parser(about, steps):
     result.add_argument("--rows", metavar="NAMES", help="only these rows, comma-separated; the first row always runs")
     result.add_argument("--out", type=Path, help="folder for the files of every row and the plot (default: build/seeds/NAME)")
     result.add_argument("--spillway", default=str(ROOT / "build/release/bin/spillway"), metavar="PROGRAM",
-                        help="the program, from `make demo` (default: build/release/bin/spillway)")
+                        help="the program, from `make build` (default: build/release/bin/spillway)")
     result.add_argument("--torchrun", action="store_true",
                         help="start ranks with torchrun and the Python package instead of mpirun and the program")
     result.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none", metavar="COMMAND",
