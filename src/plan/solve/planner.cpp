@@ -76,10 +76,10 @@ class Planning {
   }
 
   /// The one with the least memory that was found, in parts too where it may shard.
-  [[nodiscard]] const Found& smallest() {
+  [[nodiscard]] const Candidate& smallest() {
     if (!has_equal()) return search_.smallest();
     if (!smallest_) {
-      Found found = search_.smallest();
+      Candidate found = search_.smallest();
       shard_what_helps(search_, options_, 0, found);
       smallest_ = std::move(found);
     }
@@ -88,12 +88,12 @@ class Planning {
 
   /// Empty if nothing was found that fits.
   [[nodiscard]] std::optional<PlannedStep> plan(std::int64_t budget, std::vector<Choice>& known) {
-    Found simplest = search_.simplest(budget);
+    Candidate simplest = search_.simplest(budget);
     if (simplest.evaluated.fits() && options_.fits) options_.fits();
     const std::optional<std::int64_t> bound = search_.bound_ns(budget, wary_.link);
     if (!bound && !has_equal()) return std::nullopt;
-    Found found = bound ? search_.best(budget, *bound, std::move(simplest), known)
-                        : within(search_.smallest(), budget);
+    Candidate found = bound ? search_.best(budget, *bound, std::move(simplest), known)
+                            : within(search_.smallest(), budget);
     if (!found.evaluated.fits() && bound) found = within(search_.smallest(), budget);
     if (has_equal()) {
       shard_what_helps(search_, options_, budget, found);
@@ -107,16 +107,16 @@ class Planning {
 
   /// The plan of smallest(), as fast as its own peak allows.
   [[nodiscard]] PlannedStep smallest_plan() {
-    const Found& least = smallest();
+    const Candidate& least = smallest();
     const std::int64_t peak = count(least.evaluated.simulation.peak);
-    Found found = within(least, peak);
+    Candidate found = within(least, peak);
     keep_resident_buffers(search_, peak, found);
     return result(found, peak, 0);
   }
 
  private:
   /// The bound of the MILP model holds for whole buffers only.
-  [[nodiscard]] std::int64_t bound_of(const Found& found, std::int64_t budget,
+  [[nodiscard]] std::int64_t bound_of(const Candidate& found, std::int64_t budget,
                                       std::optional<std::int64_t> wary_bound) {
     const bool shards =
         std::any_of(found.choice.begin(), found.choice.end(), [](const ChunkChoice& chunk) {
@@ -129,7 +129,7 @@ class Planning {
   }
 
   /// A choice that needs little, with as much as the budget has.
-  [[nodiscard]] Found within(const Found& smallest, std::int64_t budget) {
+  [[nodiscard]] Candidate within(const Candidate& smallest, std::int64_t budget) {
     Evaluated evaluated = search_.evaluator().evaluate(smallest.choice, budget);
     if (!evaluated.fits() && count(smallest.evaluated.simulation.peak) <= budget) {
       // With passes in flight a larger budget may give a larger excess; the budget with which the
@@ -149,7 +149,8 @@ class Planning {
     plan.max_pending_release = plan.max_prefetch = std::nullopt;
   }
 
-  [[nodiscard]] PlannedStep result(const Found& found, std::int64_t budget, std::int64_t bound) {
+  [[nodiscard]] PlannedStep result(const Candidate& found, std::int64_t budget,
+                                   std::int64_t bound) {
     PlannedStep step;
     step.plan = found.evaluated.plan;
     limit_pending_release(step.plan);
@@ -184,7 +185,7 @@ class Planning {
   Profile slow_;
   Rules rules_;
   Search search_;
-  std::optional<Found> smallest_;  // With sharding.
+  std::optional<Candidate> smallest_;  // With sharding.
   Simulator simulator_;
   Simulation base_;
 };

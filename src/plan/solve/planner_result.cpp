@@ -25,7 +25,7 @@ int value_of(const ChunkProfile& chunk, const Anchor& anchor) {
 
 }  // namespace
 
-void keep_resident_buffers(Search& search, std::int64_t budget, Found& found) {
+void keep_resident_buffers(Search& search, std::int64_t budget, Candidate& found) {
   const Simulation traced = search.evaluator().simulator().run(found.evaluated.plan, {}, true);
   const std::set<std::pair<int, int>> back = reloaded_items(traced);
   Choice choice = found.choice;
@@ -54,7 +54,7 @@ void keep_resident_buffers(Search& search, std::int64_t budget, Found& found) {
   if (as_good) found = {std::move(choice), std::move(evaluated)};
 }
 
-void add_reasons(const Search& search, const Found& found, Plan& plan) {
+void add_reasons(const Search& search, const Candidate& found, Plan& plan) {
   const bool waits = found.evaluated.simulation.waits.release_ns > 0 ||
                      found.evaluated.simulation.waits.reload_ns > 0;
   const std::vector<ChunkSpace>& spaces = search.evaluator().spaces();
@@ -86,7 +86,7 @@ std::string gap_text(double gap) {
   return "at most " + with_decimals(std::max(gap, 0.0) * 100, 1) + " % above any plan of this kind";
 }
 
-std::string infeasible_text(const Search& search, const Found& smallest, Bytes budget) {
+std::string infeasible_text(const Search& search, const Candidate& smallest, Bytes budget) {
   const Simulation& simulation = smallest.evaluated.simulation;
   const PeakLocation& peak = simulation.peak_location;
   std::string text = "no plan fits " + to_string(budget) + ": the smallest peak is " +

@@ -76,16 +76,16 @@ std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const Link
   return milp_model.bytes(solution.bound);
 }
 
-Found Search::look_at(Choice choice, std::int64_t budget) {
+Candidate Search::look_at(Choice choice, std::int64_t budget) {
   Evaluated evaluated = evaluator_.evaluate(choice, budget);
   return {std::move(choice), std::move(evaluated)};
 }
 
-void Search::take_if_better(const Found& found, Found& best) {
+void Search::take_if_better(const Candidate& found, Candidate& best) {
   if (found.evaluated.better_than(best.evaluated)) best = found;
 }
 
-void Search::take_if_better(Choice choice, std::int64_t budget, Found& best) {
+void Search::take_if_better(Choice choice, std::int64_t budget, Candidate& best) {
   take_if_better(look_at(std::move(choice), budget), best);
 }
 
@@ -100,24 +100,24 @@ Choice Search::everywhere(ActionKind kind) const {
 namespace {
 
 /// A plan that fits and moves and repeats nothing: none is better.
-bool is_best(const Found& found) {
+bool is_best(const Candidate& found) {
   return found.evaluated.fits() && found.evaluated.simulation.bytes_out == Bytes(0) &&
          found.evaluated.simulation.replay_ns == 0;
 }
 
 }  // namespace
 
-Found Search::simplest(std::int64_t budget) {
-  Found best = look_at(everywhere(ActionKind::kKeep), budget);
+Candidate Search::simplest(std::int64_t budget) {
+  Candidate best = look_at(everywhere(ActionKind::kKeep), budget);
   if (is_best(best)) return best;
   take_if_better(everywhere(ActionKind::kOffload), budget, best);
   take_if_better(everywhere(ActionKind::kRecompute), budget, best);
   return best;
 }
 
-Found Search::best(std::int64_t budget, std::int64_t bound, Found simplest,
-                   const std::vector<Choice>& known) {
-  Found best = std::move(simplest);
+Candidate Search::best(std::int64_t budget, std::int64_t bound, Candidate simplest,
+                       const std::vector<Choice>& known) {
+  Candidate best = std::move(simplest);
   if (is_best(best)) return best;
   for (const Choice& each : known) take_if_better(each, budget, best);
   if (can_try_all()) {
@@ -133,10 +133,10 @@ Found Search::best(std::int64_t budget, std::int64_t bound, Found simplest,
 /// The MILP model is more optimistic about the link and the order of copies than the simulator: if
 /// its plan is far from the bound, plans that rely less on them may be better. Small changes take
 /// longer than solving the model, so the best plan gets them first.
-void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best) {
-  std::vector<Found> solved;
+void Search::solve_variants(std::int64_t budget, std::int64_t bound, Candidate& best) {
+  std::vector<Candidate> solved;
   const auto solve_with = [&](const Slots& slots, double link) {
-    std::optional<Found> found = solve_and_tighten(budget, slots, link);
+    std::optional<Candidate> found = solve_and_tighten(budget, slots, link);
     if (!found) return;
     take_if_better(*found, best);
     solved.push_back(std::move(*found));
@@ -144,10 +144,10 @@ void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best
   for (const double link : {1.0, 0.7, 0.0}) {
     if (!is_good_enough(best, bound)) solve_with(coarse_, link);
   }
-  std::stable_sort(solved.begin(), solved.end(), [](const Found& a, const Found& b) {
+  std::stable_sort(solved.begin(), solved.end(), [](const Candidate& a, const Candidate& b) {
     return a.evaluated.better_than(b.evaluated);
   });
-  for (Found& each : solved) {
+  for (Candidate& each : solved) {
     if (&each != solved.data() && is_good_enough(best, bound)) return;
     say("improving the plan");
     improve(each, budget);
@@ -155,23 +155,23 @@ void Search::solve_variants(std::int64_t budget, std::int64_t bound, Found& best
   }
   // The fine model takes long; it is for budgets that the coarse one cannot meet.
   if (best.evaluated.fits() || time_left() <= milliseconds(0)) return;
-  if (std::optional<Found> found = solve_and_tighten(budget, fine_, 1)) {
+  if (std::optional<Candidate> found = solve_and_tighten(budget, fine_, 1)) {
     improve(*found, budget);
     take_if_better(*found, best);
   }
 }
 
-bool Search::is_good_enough(const Found& found, std::int64_t bound) const {
+bool Search::is_good_enough(const Candidate& found, std::int64_t bound) const {
   const auto most = static_cast<double>(bound) * (1 + std::max(options_.gap, kWorthAnotherTry));
   const bool good =
       found.evaluated.fits() && static_cast<double>(found.evaluated.simulation.step_ns) <= most;
   return good || time_left() <= milliseconds(0);
 }
 
-const Found& Search::smallest() {
+const Candidate& Search::smallest() {
   if (smallest_) return *smallest_;
   say("looking for the smallest budget");
-  Found best = simplest(0);
+  Candidate best = simplest(0);
   if (can_try_all()) {
     try_all(0, 0, best);
   } else if (const std::optional<Choice> solved = solve_milp({.stance = Stance::kCautious,
@@ -197,7 +197,7 @@ bool Search::can_try_all() const {
   return true;
 }
 
-void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
+void Search::try_all(std::int64_t budget, std::int64_t bound, Candidate& best) {
   struct Digit {
     std::size_t chunk;
     std::size_t buffer;
@@ -232,8 +232,8 @@ void Search::try_all(std::int64_t budget, std::int64_t bound, Found& best) {
   }
 }
 
-std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots& slots,
-                                               double link) {
+std::optional<Candidate> Search::solve_and_tighten(std::int64_t budget, const Slots& slots,
+                                                   double link) {
   MilpOptions options{
       .stance = Stance::kCautious,
       .budget = budget,
@@ -241,13 +241,13 @@ std::optional<Found> Search::solve_and_tighten(std::int64_t budget, const Slots&
       .host = link > 0 ? host_ : 0,
       .link = link > 0 ? link : 1,
       .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots.count()))};
-  std::optional<Found> best;
+  std::optional<Candidate> best;
   for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
        ++round) {
     say(round == 0 ? "solving the MILP model" : "solving the MILP model again, with less memory");
     std::optional<Choice> choice = solve_milp(options, slots);
     if (!choice) break;
-    Found found = look_at(std::move(*choice), budget);
+    Candidate found = look_at(std::move(*choice), budget);
     const bool fits = found.evaluated.fits();
     if (!fits) {
       const std::vector<std::int64_t> excess =
@@ -290,7 +290,7 @@ std::optional<Choice> Search::solve_milp(const MilpOptions& options, const Slots
   return milp_model.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
 }
 
-void Search::improve(Found& found, std::int64_t budget) {
+void Search::improve(Candidate& found, std::int64_t budget) {
   int left = static_cast<int>(std::clamp<std::int64_t>(kImproveWork / moments_, 60, 3000));
   const std::vector<ChunkSpace>& spaces = evaluator_.spaces();
   if (!found.evaluated.fits()) {
@@ -310,16 +310,16 @@ void Search::improve(Found& found, std::int64_t budget) {
   }
 }
 
-bool Search::try_choice(Choice choice, std::int64_t budget, int& left, Found& found) {
+bool Search::try_choice(Choice choice, std::int64_t budget, int& left, Candidate& found) {
   if (choice == found.choice) return false;
   --left;
-  Found next = look_at(std::move(choice), budget);
+  Candidate next = look_at(std::move(choice), budget);
   if (!next.evaluated.better_than(found.evaluated)) return false;
   found = std::move(next);
   return true;
 }
 
-bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
+bool Search::try_layers(std::int64_t budget, int& left, Candidate& found) {
   bool better = false;
   for (const std::vector<Move>& moves : moves_of_all_layers(evaluator_.spaces())) {
     if (left <= 0 || unwanted()) return better;
@@ -333,7 +333,7 @@ bool Search::try_layers(std::int64_t budget, int& left, Found& found) {
 }
 
 bool Search::try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget,
-                       int& left, Found& found) {
+                       int& left, Candidate& found) {
   bool better = false;
   for (const Move& move : moves) {
     if (left <= 0 || unwanted()) return better;

@@ -16,7 +16,7 @@
 namespace spillway {
 
 /// A choice and what the simulator says of it.
-struct Found {
+struct Candidate {
   Choice choice;
   Evaluated evaluated;
 };
@@ -35,13 +35,13 @@ class Search {
   [[nodiscard]] std::optional<std::int64_t> bound_bytes(std::int64_t most_ns,
                                                         const LinkSpeed& link);
   /// The best of three: everything is kept, offloaded or recomputed.
-  [[nodiscard]] Found simplest(std::int64_t budget);
+  [[nodiscard]] Candidate simplest(std::int64_t budget);
   /// The best that was found; it may not fit. Not worse than `simplest` and the `known` ones.
   /// `bound`: that of bound_ns() for the profile's link, to know when to stop.
-  [[nodiscard]] Found best(std::int64_t budget, std::int64_t bound, Found simplest,
-                           const std::vector<Choice>& known = {});
+  [[nodiscard]] Candidate best(std::int64_t budget, std::int64_t bound, Candidate simplest,
+                               const std::vector<Choice>& known = {});
   /// The best choice by memory, whatever its time.
-  [[nodiscard]] const Found& smallest();
+  [[nodiscard]] const Candidate& smallest();
 
   /// How often MILP models were solved.
   [[nodiscard]] int rounds() const { return rounds_; }
@@ -53,24 +53,24 @@ class Search {
   [[nodiscard]] std::chrono::milliseconds time_left() const;
   [[nodiscard]] bool unwanted() const { return options_.unwanted && options_.unwanted(); }
   void say(const std::string& text) const;
-  [[nodiscard]] Found look_at(Choice choice, std::int64_t budget);
-  static void take_if_better(const Found& found, Found& best);
-  void take_if_better(Choice choice, std::int64_t budget, Found& best);
+  [[nodiscard]] Candidate look_at(Choice choice, std::int64_t budget);
+  static void take_if_better(const Candidate& found, Candidate& best);
+  void take_if_better(Choice choice, std::int64_t budget, Candidate& best);
   [[nodiscard]] Choice everywhere(ActionKind kind) const;
   [[nodiscard]] bool can_try_all() const;
-  void try_all(std::int64_t budget, std::int64_t bound, Found& best);
-  void solve_variants(std::int64_t budget, std::int64_t bound, Found& best);
-  [[nodiscard]] bool is_good_enough(const Found& found, std::int64_t bound) const;
-  [[nodiscard]] std::optional<Found> solve_and_tighten(std::int64_t budget, const Slots& slots,
-                                                       double link);
+  void try_all(std::int64_t budget, std::int64_t bound, Candidate& best);
+  void solve_variants(std::int64_t budget, std::int64_t bound, Candidate& best);
+  [[nodiscard]] bool is_good_enough(const Candidate& found, std::int64_t bound) const;
+  [[nodiscard]] std::optional<Candidate> solve_and_tighten(std::int64_t budget, const Slots& slots,
+                                                           double link);
   [[nodiscard]] std::optional<Choice> solve_milp(const MilpOptions& options, const Slots& slots);
-  void improve(Found& found, std::int64_t budget);
+  void improve(Candidate& found, std::int64_t budget);
   /// Takes `choice` if it is better than `found`, and says so. Costs one of `left`, unless `found`
   /// has the same choice.
-  bool try_choice(Choice choice, std::int64_t budget, int& left, Found& found);
-  bool try_layers(std::int64_t budget, int& left, Found& found);
+  bool try_choice(Choice choice, std::int64_t budget, int& left, Candidate& found);
+  bool try_layers(std::int64_t budget, int& left, Candidate& found);
   bool try_moves(const std::vector<Move>& moves, bool first_only, std::int64_t budget, int& left,
-                 Found& found);
+                 Candidate& found);
 
   const Profile& profile_;
   const PlannerOptions& options_;
@@ -79,7 +79,7 @@ class Search {
   Slots fine_;                // For bounds.
   Slots coarse_;              // For choices.
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
-  std::optional<Found> smallest_;
+  std::optional<Candidate> smallest_;
   int rounds_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

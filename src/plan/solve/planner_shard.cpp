@@ -80,7 +80,7 @@ class ShardSearch {
 
   /// Starts from `found` with everything sharded that may be: with any action, or only what is kept
   /// or offloaded.
-  [[nodiscard]] Found run(const Found& found) {
+  [[nodiscard]] Candidate run(const Candidate& found) {
     Choice stored = found.choice;
     for (ChunkChoice& chunk : stored) chunk.shard.assign(chunk.buffers.size(), false);
     Choice all = stored;
@@ -89,7 +89,7 @@ class ShardSearch {
       set(kind, {ActionKind::kKeep, true}, all);
       for (const std::size_t id : kind.ids) stored[kind.chunk].shard[id] = true;
     }
-    Found best = look_at(std::move(all));
+    Candidate best = look_at(std::move(all));
     (void)take_if_better(std::move(stored), best);
     for (int round = 0; round < kMostRounds && improve(best); ++round) {
     }
@@ -97,22 +97,22 @@ class ShardSearch {
   }
 
  private:
-  [[nodiscard]] Found look_at(Choice choice) {
+  [[nodiscard]] Candidate look_at(Choice choice) {
     --left_;
     Evaluated evaluated = search_.evaluator().evaluate(choice, budget_);
     return {std::move(choice), std::move(evaluated)};
   }
 
-  bool take_if_better(Choice choice, Found& best) {
+  bool take_if_better(Choice choice, Candidate& best) {
     if (choice == best.choice) return false;
-    Found found = look_at(std::move(choice));
+    Candidate found = look_at(std::move(choice));
     if (!found.evaluated.better_than(best.evaluated)) return false;
     best = std::move(found);
     return true;
   }
 
   /// Every kind in every state, once.
-  bool improve(Found& best) {
+  bool improve(Candidate& best) {
     bool any = false;
     for (const Kind& kind : kinds_) {
       for (const State state : states_of(kind)) {
@@ -135,14 +135,14 @@ class ShardSearch {
 }  // namespace
 
 void shard_what_helps(Search& search, const PlannerOptions& options, std::int64_t budget,
-                      Found& found) {
+                      Candidate& found) {
   if (options.equal.empty() || options.shard.ranks < 2) return;
   const bool everything_kept = found.evaluated.fits() &&
                                found.evaluated.simulation.bytes_out == Bytes(0) &&
                                found.evaluated.simulation.replay_ns == 0;
   ShardSearch shards(search, options, budget);
   if (everything_kept || !shards.has_something()) return;
-  Found sharded = shards.run(found);
+  Candidate sharded = shards.run(found);
   if (sharded.evaluated.better_than(found.evaluated)) found = std::move(sharded);
 }
 

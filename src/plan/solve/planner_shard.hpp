@@ -10,6 +10,6 @@ namespace spillway {
 /// Tries to shard the buffers of `options.equal`, and to use the memory that this frees for others,
 /// kind of buffer by kind, by simulation. `found` does not get worse.
 void shard_what_helps(Search& search, const PlannerOptions& options, std::int64_t budget,
-                      Found& found);
+                      Candidate& found);
 
 }  // namespace spillway
