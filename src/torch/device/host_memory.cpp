@@ -8,7 +8,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
-#include "torch/device/held_memory.hpp"
+#include "torch/device/memory_hold.hpp"
 
 namespace spillway {
 namespace {
@@ -19,7 +19,7 @@ std::atomic<std::int64_t> g_peak = 0;
 /// Precedes each allocation; as wide as torch's alignment.
 struct alignas(64) Header {
   std::size_t bytes = 0;
-  std::atomic<std::uint32_t> holders = 1;  // The owner, and every HeldMemory.
+  std::atomic<std::uint32_t> holders = 1;  // The owner, and every MemoryHold.
 };
 constexpr std::size_t kHeader = sizeof(Header);
 static_assert(kHeader == 64);
@@ -76,14 +76,14 @@ Bytes bytes_of(std::int64_t count) {
 
 }  // namespace
 
-HeldMemory::HeldMemory(const c10::Storage& storage) {
+MemoryHold::MemoryHold(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   if (data.get() == nullptr || data.get_deleter() != &CountingAllocator::free_counted) return;
   data_ = data.get_context();
   header_of(data_).holders.fetch_add(1, std::memory_order_relaxed);
 }
 
-HeldMemory::~HeldMemory() { CountingAllocator::free_counted(data_); }
+MemoryHold::~MemoryHold() { CountingAllocator::free_counted(data_); }
 
 void count_host_memory() {
   static std::once_flag once;

@@ -15,7 +15,7 @@
 #include "spillway/core/device.hpp"
 #include "spillway/memory/slab.hpp"
 #include "torch/device/chain_runner.hpp"
-#include "torch/device/held_memory.hpp"
+#include "torch/device/memory_hold.hpp"
 
 namespace spillway {
 
@@ -49,7 +49,7 @@ class TorchDevice {
   /// Keeps the memory that `storage` has now readable, even if its owner gives it back. Empty where
   /// that cannot be: on CUDA such memory stays readable by itself, with other content; elsewhere a
   /// copy from it must be complete before the owner runs again.
-  [[nodiscard]] virtual HeldMemory hold(const c10::Storage& /*storage*/) { return {}; }
+  [[nodiscard]] virtual MemoryHold hold(const c10::Storage& /*storage*/) { return {}; }
 
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;

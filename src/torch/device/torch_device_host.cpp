@@ -22,8 +22,8 @@ class HostTorchDevice final : public TorchDevice {
   [[nodiscard]] Device& device() override { return device_; }
   [[nodiscard]] Stream& current_stream() override { return *stream_; }
   void catch_up(Stream& stream) override { stream.synchronize(); }
-  [[nodiscard]] HeldMemory hold(const c10::Storage& storage) override {
-    return HeldMemory(storage);
+  [[nodiscard]] MemoryHold hold(const c10::Storage& storage) override {
+    return MemoryHold(storage);
   }
 
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& /*stream*/) override {

@@ -344,7 +344,7 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
     leave_to_owner(buffer);
     return false;
   }
-  HeldMemory held = device_->hold(buffer.storage);
+  MemoryHold hold = device_->hold(buffer.storage);
   const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
   std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
   if (!ticket) {
@@ -352,8 +352,8 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
     return false;
   }
   buffer.ticket = std::move(*ticket);
-  buffer.held = std::move(held);
-  if (!buffer.held && !device_->computes_beside()) {
+  buffer.memory_hold = std::move(hold);
+  if (!buffer.memory_hold && !device_->computes_beside()) {
     // Nothing else keeps the memory readable until the copy has been made.
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);

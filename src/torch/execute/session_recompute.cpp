@@ -126,7 +126,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     if (!buffer->on_device()) count_allocated(buffer->bytes);
     buffer->storage = c10::Storage(alive);
     buffer->ticket = Ticket();
-    buffer->held = HeldMemory();
+    buffer->memory_hold = MemoryHold();
     buffer->digest = CopyChecks::kNone;
     buffer->shard.reset();
     buffer->action = ActionKind::kKeep;

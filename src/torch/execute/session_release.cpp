@@ -44,7 +44,7 @@ void SessionCore::release(SavedBuffer& buffer) {
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);
   });
-  buffer.held = HeldMemory();
+  buffer.memory_hold = MemoryHold();
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   count_freed(buffer.bytes);
 }
@@ -55,7 +55,7 @@ void SessionCore::leave_to_owner(SavedBuffer& buffer) {
     buffer.ticket = Ticket();  // Of what may be other content.
     device_->catch_up(*buffer.stream);
   }
-  buffer.held = HeldMemory();
+  buffer.memory_hold = MemoryHold();
   buffer.digest = CopyChecks::kNone;
   buffer.action = ActionKind::kKeep;
   never_move(*buffer.pass, buffer.id, "its owner freed or replaced its memory");

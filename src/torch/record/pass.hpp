@@ -13,7 +13,7 @@
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/shard.hpp"
 #include "spillway/transfer/ticket.hpp"
-#include "torch/device/held_memory.hpp"
+#include "torch/device/memory_hold.hpp"
 #include "torch/graph/recipe_book.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/record/copy_checks.hpp"
@@ -161,7 +161,7 @@ struct SavedBuffer {
   std::size_t before = 0;        // Bytes of the offloads before it.
   StoragePin original;
   const void* data = nullptr;  // The original's memory when it was saved.
-  HeldMemory held;             // That memory while it is copied, where something can keep it.
+  MemoryHold memory_hold;      // That memory while it is copied, where something can keep it.
   c10::Storage storage;        // On the device: the original, or reloaded. Or none.
   Stream* stream = nullptr;    // The one its operators run on.
   Ticket ticket;               // Of an offloaded buffer.

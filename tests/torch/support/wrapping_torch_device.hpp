@@ -14,7 +14,7 @@ class WrappingTorchDevice : public TorchDevice {
   [[nodiscard]] Device& device() override { return inner_->device(); }
   [[nodiscard]] Stream& current_stream() override { return inner_->current_stream(); }
   void catch_up(Stream& stream) override { inner_->catch_up(stream); }
-  [[nodiscard]] HeldMemory hold(const c10::Storage& storage) override {
+  [[nodiscard]] MemoryHold hold(const c10::Storage& storage) override {
     return inner_->hold(storage);
   }
   [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
