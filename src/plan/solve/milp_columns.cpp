@@ -35,7 +35,7 @@ class ColumnsBuilder {
     for (std::size_t call = 0; call < space_.windows.size(); ++call) add_call_rows(call);
     for (std::size_t id = 0; id < space_.buffers.size(); ++id) add_buffer_rows(id);
     for (std::size_t id = 0; id < space_.values.size(); ++id) {
-      if (columns_.offload_held[id] >= 0) pull_held(id);
+      if (columns_.offload_anchor[id] >= 0) pull_anchor(id);
     }
     return std::move(columns_);
   }
@@ -63,9 +63,9 @@ class ColumnsBuilder {
     if (!options.hold) return;
     columns_.hold[id] = options.replay ? linear_.add_binary() : linear_.add_column(0, 1);
     if (!options.offload) return;
-    columns_.offload_held[id] = linear_.add_binary();
+    columns_.offload_anchor[id] = linear_.add_binary();
     linear_.add_row(-LinearModel::kUnbounded, 0,
-                    {{columns_.offload_held[id], 1}, {columns_.hold[id], -1}});
+                    {{columns_.offload_anchor[id], 1}, {columns_.hold[id], -1}});
   }
 
   void add_call_rows(std::size_t call) {
@@ -109,15 +109,15 @@ class ColumnsBuilder {
     return space_.chunk->values[to_index(value)].buffer == static_cast<int>(id);
   }
 
-  void pull_held(std::size_t id) {
-    std::vector<Pull>& held = columns_.held_pulls[id];
+  void pull_anchor(std::size_t id) {
+    std::vector<Pull>& needed = columns_.anchor_pulls[id];
     int last = -1;
     for (const int call : readers_[static_cast<int>(id)]) {
       last = std::max(last, space_.windows[to_index(call)].latest);
     }
     if (last < 0) return;
-    held = pulls(columns_.offload_held[id], static_cast<int>(id), last);
-    held.push_back({last, columns_.offload_held[id]});
+    needed = pulls(columns_.offload_anchor[id], static_cast<int>(id), last);
+    needed.push_back({last, columns_.offload_anchor[id]});
   }
 
   /// The share of `decided` that is needed before the moment `need`.

@@ -22,12 +22,12 @@ struct ChunkColumns {
   std::vector<int> recompute;       ///< By buffer.
   std::vector<int> replay;          ///< By call: whether it is repeated.
   std::vector<int> hold;            ///< By value: as an anchor.
-  std::vector<int> offload_held;    ///< By value: as an anchor that is offloaded.
+  std::vector<int> offload_anchor;  ///< By value: as an anchor that is offloaded.
   std::vector<CallWindow> readers;  ///< By value: of the calls that may be repeated and read it.
   /// Replays that read it before backward does, in order.
   std::vector<std::vector<Pull>> offload_pulls;    ///< By buffer.
   std::vector<std::vector<Pull>> recompute_pulls;  ///< By buffer.
-  std::vector<std::vector<Pull>> held_pulls;       ///< By value; the last one is all of it.
+  std::vector<std::vector<Pull>> anchor_pulls;     ///< By value; the last one is all of it.
 };
 
 /// Adds the columns, and the rows between them:

@@ -187,14 +187,14 @@ void MilpModel::add_anchor(const Pass& pass, std::size_t id) {
   const int last_forward_use = std::max(space.model.last_read[id], 0);
   change(pass, last_forward_use, bytes, hold, 1);
   change(pass, optimistic() ? readers.earliest : readers.released, bytes, hold, -1);
-  const int offload = columns_[pass.chunk].offload_held[id];
+  const int offload = columns_[pass.chunk].offload_anchor[id];
   if (offload < 0) return;
   const int made = space.model.calls[to_index(space.chunk->values[id].call)].ends;
   enter(pass, std::max(made, 0), last_forward_use, bytes, offload);
   const int freed = optimistic() ? readers.earliest : readers.released;
   events_[to_index(slot_after(pass, freed))].freed.push_back({offload, mebibytes(bytes)});
   int before = -1;
-  for (const Pull& pull : columns_[pass.chunk].held_pulls[id]) {
+  for (const Pull& pull : columns_[pass.chunk].anchor_pulls[id]) {
     due(pass, pull.moment, bytes, pull.column, 1);
     if (before >= 0) due(pass, pull.moment, bytes, before, -1);
     before = pull.column;
@@ -356,7 +356,7 @@ Choice MilpModel::choice(const std::vector<double>& solution) const {
       const int call = spaces_[chunk].chunk->values[id].call;
       if (chosen(columns.hold[id])) {
         chosen_here.values[id] =
-            chosen(columns.offload_held[id]) ? Request::kOffload : Request::kKeep;
+            chosen(columns.offload_anchor[id]) ? Request::kOffload : Request::kKeep;
       } else if (call >= 0 && chosen(columns.replay[to_index(call)])) {
         chosen_here.values[id] = Request::kReplay;
       }
