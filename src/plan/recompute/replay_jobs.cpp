@@ -25,7 +25,7 @@ class ReplayWalk {
         calls_(chunk_.operators.size()),
         anchors_of_call_(chunk_.operators.size()) {
     const std::size_t ids = plan.decisions.size() + plan.anchors.size();
-    result_.held_until.assign(ids, -1);
+    result_.needed_until.assign(ids, -1);
     result_.given_up.assign(buffers_.size(), -1);
     result_.anchored.assign(plan.anchors.size(), -1);
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -33,7 +33,7 @@ class ReplayWalk {
       buffers_[i].recomputed =
           buffers_[i].managed && plan.decisions[i].action.kind == ActionKind::kRecompute;
       recomputes_ = recomputes_ || buffers_[i].recomputed;
-      result_.held_until[i] = model.buffers[i].dropped;
+      result_.needed_until[i] = model.buffers[i].dropped;
     }
     for (std::size_t i = 0; i < plan.anchors.size(); ++i) {
       anchors_of_call_[to_index(plan.anchors[i].call)].push_back(static_cast<int>(i));
@@ -68,7 +68,7 @@ class ReplayWalk {
     }
     for (const ValueState& value : values_) {
       if (value.holders > 0 && value.holder >= 0) {
-        result_.held_until[to_index(value.holder)] = model_.end;
+        result_.needed_until[to_index(value.holder)] = model_.end;
       }
     }
     return std::move(result_);
@@ -278,7 +278,7 @@ class ReplayWalk {
     if (--value.holders > 0 || value.holder < 0) return;
     const int holder = std::exchange(value.holder, -1);
     const bool anchor = to_index(holder) >= buffers_.size();
-    if (anchor || buffers_[to_index(holder)].dropped) result_.held_until[to_index(holder)] = now_;
+    if (anchor || buffers_[to_index(holder)].dropped) result_.needed_until[to_index(holder)] = now_;
   }
 
   void unpack(int at) {
@@ -434,7 +434,7 @@ class ReplayWalk {
     ValueState& value = values_[to_index(value_id)];
     if (!buffer.recomputed) {
       if (value.holder == id)
-        result_.held_until[to_index(id)] = -1;  // Until its values are released.
+        result_.needed_until[to_index(id)] = -1;  // Until its values are released.
       return;
     }
     if (std::exchange(buffer.on_device, false) && value.readers_left > 0 && !value.recomputed) {

@@ -35,7 +35,7 @@ struct ReplayPlan {
   std::vector<ReplayJob> jobs;  ///< In the order of unpacks.
   /// By buffer, then anchor: the moment after which it is no longer needed: it was dropped, and so
   /// was everything that is recomputed from it.
-  std::vector<int> held_until;
+  std::vector<int> needed_until;
   /// By buffer: the moment at which the session releases a recomputed buffer's memory in forward:
   /// its save, or the end of the call that makes it. -1 for others.
   std::vector<int> given_up;

@@ -28,7 +28,7 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
     item.model_until = std::min(life.last_forward_use, life.dropped);
     item.given_up = chunk.replays.given_up[i];
     item.dropped = life.dropped;
-    item.gone = chunk.replays.held_until[i];
+    item.gone = chunk.replays.needed_until[i];
     if (life.movable) shard(item, chunk.plan->decisions[i].action, ranks);
     chunk.items.push_back(item);
   }
@@ -55,7 +55,7 @@ void add_anchors(PlannedChunk& chunk, int ranks) {
     item.managed = true;
     item.entered = chunk.replays.anchored[i];
     item.model_until = last_use_after(chunk, chunk.model->last_read[value]);
-    item.gone = chunk.replays.held_until[buffers + i];
+    item.gone = chunk.replays.needed_until[buffers + i];
     item.dropped = item.gone;
     if (call.no_replay != kCollective) shard(item, anchor.action, ranks);
     chunk.items.push_back(item);

@@ -32,8 +32,8 @@ struct Replays {
   Replays(const Replays&) = delete;
 
   [[nodiscard]] const ReplayJob& job(std::size_t number) const { return result.jobs.at(number); }
-  [[nodiscard]] int held_until(int id) const {
-    return result.held_until.at(static_cast<std::size_t>(id));
+  [[nodiscard]] int needed_until(int id) const {
+    return result.needed_until.at(static_cast<std::size_t>(id));
   }
   [[nodiscard]] int dropped(int buffer) const {
     return model.buffers.at(static_cast<std::size_t>(buffer)).dropped;
@@ -53,7 +53,7 @@ TEST(ReplayJobs, AreNoneWhereNothingIsRecomputed) {
   graph.save(graph.call({}), "kept");
   const Replays replays(graph.profile());
   EXPECT_THAT(replays.result.jobs, IsEmpty());
-  EXPECT_THAT(replays.result.held_until, ElementsAre(replays.dropped(0)));
+  EXPECT_THAT(replays.result.needed_until, ElementsAre(replays.dropped(0)));
 }
 
 TEST(ReplayJobs, RepeatTheCallsBackToWhatIsHeld) {
@@ -74,7 +74,7 @@ TEST(ReplayJobs, RepeatTheCallsBackToWhatIsHeld) {
   EXPECT_EQ(job.transient_bytes, 300);
   EXPECT_THAT(replays.result.cached, IsEmpty());
   EXPECT_LT(replays.dropped(kept), replays.dropped(recomputed));
-  EXPECT_EQ(replays.held_until(kept), replays.dropped(recomputed)) << "the replay starts from it";
+  EXPECT_EQ(replays.needed_until(kept), replays.dropped(recomputed)) << "the replay starts from it";
 }
 
 TEST(ReplayJobs, MakeEverythingAtOnceThatTheirCallsMake) {
@@ -99,7 +99,7 @@ TEST(ReplayJobs, RunThroughBuffersThatAreRecomputedThemselves) {
   ASSERT_EQ(replays.result.jobs.size(), 1U);
   EXPECT_THAT(replays.job(0).calls, ElementsAre(1, 2));
   EXPECT_THAT(replays.job(0).makes, ElementsAre(middle, last));
-  EXPECT_EQ(replays.held_until(kept), replays.dropped(kept));
+  EXPECT_EQ(replays.needed_until(kept), replays.dropped(kept));
 }
 
 TEST(ReplayJobs, LeaveWhatLaterOnesReadUntilTheLastHasReadIt) {
@@ -157,7 +157,7 @@ TEST(ReplayJobs, StartFromAnchorsWhichAreKeptUntilTheLastReplay) {
   ASSERT_EQ(replays.plan.chunks[0].anchors.size(), 1U);
   const int anchor = 3;
   EXPECT_THAT(replays.job(0).reads, ElementsAre(anchor));
-  EXPECT_EQ(replays.held_until(anchor), replays.dropped(one));
+  EXPECT_EQ(replays.needed_until(anchor), replays.dropped(one));
   EXPECT_THAT(replays.result.anchored, ElementsAre(replays.model.calls[1].ends));
 }
 
