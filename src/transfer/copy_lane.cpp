@@ -34,13 +34,13 @@ void CopyLane::add(TicketState& state) {
   }
   copy.waiting = true;
   members_.push_back(&state);
-  held_ += state.size;
-  if (!small || held_ >= group_ || members_.size() == kMostCopies) submit();
+  member_bytes_ += state.size;
+  if (!small || member_bytes_ >= group_ || members_.size() == kMostCopies) submit();
 }
 
 void CopyLane::remove(TicketState& state) noexcept {
   std::erase(members_, &state);
-  held_ -= state.size;
+  member_bytes_ -= state.size;
   copy_of(state).waiting = false;
 }
 
@@ -53,7 +53,7 @@ void CopyLane::submit() {
   }
   for (TicketState* member : members_) copy_of(*member).waiting = false;
   members_.clear();
-  held_ = Bytes(0);
+  member_bytes_ = Bytes(0);
 }
 
 void CopyLane::queue_copies() {

@@ -50,7 +50,7 @@ class CopyLane {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> point_;  // What the group waits for; a queued wait keeps its old point.
   std::vector<TicketState*> members_;
-  Bytes held_;
+  Bytes member_bytes_;
   std::vector<CopyItem> items_;
 };
 

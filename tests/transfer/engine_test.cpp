@@ -342,7 +342,7 @@ TEST_F(EngineTest, KeepsSeveralPassesInFlight) {
       while (auto due = out.pop_overdue()) release(*due);
     }
   };
-  const auto reload_ahead = [&] {
+  const auto prefetch = [&] {
     while (auto next = back.next()) {
       // Still on the device: used as it is.
       if (out.take([&](const Held& each) { return each == *next; })) continue;
@@ -356,7 +356,7 @@ TEST_F(EngineTest, KeepsSeveralPassesInFlight) {
     auto& buffers = passes[static_cast<std::size_t>(pass)];
     for (auto each = buffers.rbegin(); each != buffers.rend(); ++each) back.append(*each, kSize);
     while (!buffers.empty()) {
-      reload_ahead();
+      prefetch();
       const Held held = buffers.back();
       buffers.pop_back();
       if (held->ticket.reloading()) engine_.ready(held->ticket, *compute_);
@@ -380,7 +380,7 @@ TEST_F(EngineTest, KeepsSeveralPassesInFlight) {
   compute_->synchronize();
   ASSERT_EQ(results.size(), 4U * kBuffers);
   for (const auto& [value, buffer] : results) EXPECT_TRUE(holds(*buffer, value)) << value;
-  EXPECT_EQ(back.ahead(), 0_B);
+  EXPECT_EQ(back.prefetched(), 0_B);
   EXPECT_EQ(tier_.counts().leases, 0U);
   EXPECT_LT(engine_.totals().reloads, 4U * kBuffers);  // The last buffers never left.
 }

@@ -20,7 +20,7 @@ TEST(OffloadWindow, ReleasesTheOldestOnceItHoldsTooMuch) {
   EXPECT_EQ(window.pop_overdue(), "a");
   EXPECT_EQ(window.pop_overdue(), "b");
   EXPECT_FALSE(window.pop_overdue());
-  EXPECT_EQ(window.held(), 5_KiB);
+  EXPECT_EQ(window.pending(), 5_KiB);
 }
 
 TEST(OffloadWindow, OfZeroBytesReleasesEverythingAtOnce) {
@@ -37,7 +37,7 @@ TEST(OffloadWindow, ReturnsABufferThatBackwardNeedsBeforeItsRelease) {
   window.push(3, 4_KiB);
   EXPECT_EQ(window.take([](int item) { return item == 2; }), 2);
   EXPECT_FALSE(window.take([](int item) { return item == 2; }));
-  EXPECT_EQ(window.held(), 5_KiB);
+  EXPECT_EQ(window.pending(), 5_KiB);
   EXPECT_EQ(window.pop_oldest(), 1);
   EXPECT_EQ(window.pop_oldest(), 3);
   EXPECT_FALSE(window.pop_oldest());
@@ -67,9 +67,9 @@ TEST(ReloadWindow, GivesWhatFitsTheRoomOfACallerThatCounts) {
   EXPECT_EQ(window.next_within(4_KiB), "a");
   EXPECT_EQ(window.next_within(2_KiB), "b");
   EXPECT_FALSE(window.next_within(1_GiB));
-  EXPECT_EQ(window.ahead(), 6_KiB);
+  EXPECT_EQ(window.prefetched(), 6_KiB);
   window.finished(4_KiB);
-  EXPECT_EQ(window.ahead(), 2_KiB);
+  EXPECT_EQ(window.prefetched(), 2_KiB);
 }
 
 TEST(ReloadWindow, GivesWhatFitsTheRoomAndItsLimit) {
@@ -88,7 +88,7 @@ TEST(ReloadWindow, RunsAheadByItsLimit) {
   EXPECT_EQ(window.next(), "a");
   EXPECT_EQ(window.next(), "b");
   EXPECT_FALSE(window.next());
-  EXPECT_EQ(window.ahead(), 10_KiB);
+  EXPECT_EQ(window.prefetched(), 10_KiB);
   window.finished(5_KiB);
   EXPECT_EQ(window.next(), "c");
   EXPECT_FALSE(window.next());

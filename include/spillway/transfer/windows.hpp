@@ -26,12 +26,12 @@ class OffloadWindow {
 
   void push(Item item, Bytes size) {
     items_.emplace_back(std::move(item), size);
-    held_ += size;
+    pending_ += size;
   }
 
   /// The oldest buffer if the window has more than its limit. Call until it returns nothing.
   [[nodiscard]] std::optional<Item> pop_overdue() {
-    if (held_ <= limit_) return std::nullopt;
+    if (pending_ <= limit_) return std::nullopt;
     return pop_oldest();
   }
 
@@ -40,7 +40,7 @@ class OffloadWindow {
   [[nodiscard]] std::optional<Item> pop_oldest() {
     if (items_.empty()) return std::nullopt;
     Item item = std::move(items_.front().first);
-    held_ -= items_.front().second;
+    pending_ -= items_.front().second;
     items_.pop_front();
     return item;
   }
@@ -52,7 +52,7 @@ class OffloadWindow {
     for (std::size_t i = items_.size(); i-- > 0;) {
       if (!matches(items_[i].first)) continue;
       Item item = std::move(items_[i].first);
-      held_ -= items_[i].second;
+      pending_ -= items_[i].second;
       items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
       return item;
     }
@@ -68,12 +68,12 @@ class OffloadWindow {
   [[nodiscard]] Bytes limit() const noexcept { return limit_; }
   /// Of what is pushed or asked for from now on.
   void set_limit(Bytes limit) noexcept { limit_ = limit; }
-  [[nodiscard]] Bytes held() const noexcept { return held_; }
+  [[nodiscard]] Bytes pending() const noexcept { return pending_; }
   [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
 
  private:
   Bytes limit_;
-  Bytes held_;
+  Bytes pending_;
   std::deque<std::pair<Item, Bytes>> items_;
 };
 
@@ -92,10 +92,10 @@ class ReloadWindow {
   [[nodiscard]] std::optional<Item> next() {
     if (waiting_.empty()) return std::nullopt;
     const Bytes size = waiting_.front().second;
-    if (ahead_ > Bytes(0) && ahead_ + size > limit_) return std::nullopt;
+    if (prefetched_ > Bytes(0) && prefetched_ + size > limit_) return std::nullopt;
     Item item = std::move(waiting_.front().first);
     waiting_.pop_front();
-    ahead_ += size;
+    prefetched_ += size;
     return item;
   }
 
@@ -109,23 +109,23 @@ class ReloadWindow {
   [[nodiscard]] std::optional<Item> next_within(Bytes room) {
     if (waiting_.empty() || waiting_.front().second > room) return std::nullopt;
     Item item = std::move(waiting_.front().first);
-    ahead_ += waiting_.front().second;
+    prefetched_ += waiting_.front().second;
     waiting_.pop_front();
     return item;
   }
 
   /// A buffer given out was used for the last time and is gone from the device.
-  void finished(Bytes size) noexcept { ahead_ -= size; }
+  void finished(Bytes size) noexcept { prefetched_ -= size; }
 
   [[nodiscard]] Bytes limit() const noexcept { return limit_; }
   /// Of what is pushed or asked for from now on.
   void set_limit(Bytes limit) noexcept { limit_ = limit; }
-  [[nodiscard]] Bytes ahead() const noexcept { return ahead_; }
+  [[nodiscard]] Bytes prefetched() const noexcept { return prefetched_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 
  private:
   Bytes limit_;
-  Bytes ahead_;
+  Bytes prefetched_;
   std::deque<std::pair<Item, Bytes>> waiting_;
 };
 
