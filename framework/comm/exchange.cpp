@@ -54,7 +54,7 @@ void check(const Group& group, const at::Tensor& rows, const Splits& send, const
 }  // namespace
 
 /// What start and wait of one exchange both know.
-struct RowExchange::Flight {
+struct RowExchange::PendingExchange {
   std::string group;
   Splits send, receive;
   at::Tensor back;  // Gradients on their way, from wait's backward to start's.
@@ -67,49 +67,49 @@ using torch::autograd::variable_list;
 
 /// Nodes of autograd keep values of their own in IValues only.
 template <typename T>
-struct Held final : torch::CustomClassHolder {
-  explicit Held(std::shared_ptr<T> what) : value(std::move(what)) {}
+struct SavedValue final : torch::CustomClassHolder {
+  explicit SavedValue(std::shared_ptr<T> what) : value(std::move(what)) {}
   std::shared_ptr<T> value;
 };
 
 template <typename T>
-void hold(AutogradContext* context, std::shared_ptr<T> value) {
-  context->saved_data["flight"] =
-      c10::IValue::make_capsule(c10::make_intrusive<Held<T>>(std::move(value)));
+void save(AutogradContext* context, std::shared_ptr<T> value) {
+  context->saved_data["exchange"] =
+      c10::IValue::make_capsule(c10::make_intrusive<SavedValue<T>>(std::move(value)));
 }
 
 template <typename T>
-T& held(AutogradContext* context) {
-  return *static_cast<Held<T>&>(*context->saved_data["flight"].toCapsule()).value;
+T& saved(AutogradContext* context) {
+  return *static_cast<SavedValue<T>&>(*context->saved_data["exchange"].toCapsule()).value;
 }
 
-template <typename Flight>
-class Start final : public torch::autograd::Function<Start<Flight>> {
+template <typename Pending>
+class Start final : public torch::autograd::Function<Start<Pending>> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const std::shared_ptr<Flight>& flight) {
-    hold(context, flight);
-    return all_to_all(rows, flight->receive, flight->send, flight->group);
+                            const std::shared_ptr<Pending>& pending) {
+    save(context, pending);
+    return all_to_all(rows, pending->receive, pending->send, pending->group);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
-    auto& flight = held<Flight>(context);
-    return {wait_for(std::exchange(flight.back, {})), {}};
+    auto& pending = saved<Pending>(context);
+    return {wait_for(std::exchange(pending.back, {})), {}};
   }
 };
 
-template <typename Flight>
-class Wait final : public torch::autograd::Function<Wait<Flight>> {
+template <typename Pending>
+class Wait final : public torch::autograd::Function<Wait<Pending>> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const std::shared_ptr<Flight>& flight) {
-    hold(context, flight);
+                            const std::shared_ptr<Pending>& pending) {
+    save(context, pending);
     return wait_for(rows);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    auto& flight = held<Flight>(context);
-    flight.back = all_to_all(gradients[0], flight.send, flight.receive, flight.group);
+    auto& pending = saved<Pending>(context);
+    pending.back = all_to_all(gradients[0], pending.send, pending.receive, pending.group);
     return {gradients[0], {}};
   }
 };
@@ -124,17 +124,17 @@ RowExchange RowExchange::start(const Group& group, const at::Tensor& rows,
     exchange.rows_ = rows;
     return exchange;
   }
-  exchange.flight_ = std::make_shared<Flight>();
-  exchange.flight_->group = group.process_group()->getGroupName();
-  exchange.flight_->send = std::move(send);
-  exchange.flight_->receive = std::move(receive);
-  exchange.rows_ = Start<Flight>::apply(rows, exchange.flight_);
+  exchange.pending_ = std::make_shared<PendingExchange>();
+  exchange.pending_->group = group.process_group()->getGroupName();
+  exchange.pending_->send = std::move(send);
+  exchange.pending_->receive = std::move(receive);
+  exchange.rows_ = Start<PendingExchange>::apply(rows, exchange.pending_);
   return exchange;
 }
 
 at::Tensor RowExchange::wait() {
   at::Tensor rows = std::exchange(rows_, {});
-  return flight_ == nullptr ? rows : Wait<Flight>::apply(rows, flight_);
+  return pending_ == nullptr ? rows : Wait<PendingExchange>::apply(rows, pending_);
 }
 
 at::Tensor gather_rows(const Group& group, const at::Tensor& tensor) {

@@ -145,12 +145,12 @@ void PipelineStep::forward(const PipelineAction& action) {
     if (model_.is_last(action.chunk)) outputs = {model_.loss(outputs.at(0), batch.target)};
   }
   if (at::GradMode::is_enabled()) {
-    Flight& flight = flights_[key];
-    if (!first) flight.inputs = inputs;
-    flight.shapes = shapes_of(outputs);
+    PendingBackward& pending = pending_backwards_[key];
+    if (!first) pending.inputs = inputs;
+    pending.shapes = shapes_of(outputs);
     for (const at::Tensor& output : outputs) {
       if (output.requires_grad()) {
-        flight.outputs.push_back(torch::autograd::impl::gradient_edge(output));
+        pending.outputs.push_back(torch::autograd::impl::gradient_edge(output));
       }
     }
   }
@@ -169,7 +169,7 @@ void PipelineStep::backward(const PipelineAction& action) {
   const Key key{action.chunk, action.micro_batch};
   const auto chunk = static_cast<std::size_t>(action.chunk);
   begin_backward();
-  Flight flight = take(flights_, key);
+  PendingBackward pending = take(pending_backwards_, key);
   Tensors gradients;
   if (model_.is_last(action.chunk)) {
     gradients = {weight_of(action.micro_batch,
@@ -182,9 +182,9 @@ void PipelineStep::backward(const PipelineAction& action) {
   if (last) {
     for (GradientBuckets& buckets : state_.buckets) buckets.arm(action.chunk);
   }
-  if (!flight.outputs.empty()) {
+  if (!pending.outputs.empty()) {
     torch::autograd::Engine::get_default_engine().execute(
-        flight.outputs, gradients, /*keep_graph=*/false, /*create_graph=*/false,
+        pending.outputs, gradients, /*keep_graph=*/false, /*create_graph=*/false,
         /*accumulate_grad=*/true);
   }
   if (last) {
@@ -192,7 +192,7 @@ void PipelineStep::backward(const PipelineAction& action) {
   }
   if (model_.is_first(action.chunk)) return;
   Tensors back;
-  for (const at::Tensor& input : flight.inputs) {
+  for (const at::Tensor& input : pending.inputs) {
     if (!input.requires_grad()) continue;
     back.push_back(input.grad().defined() ? input.grad() : at::zeros_like(input));
   }
@@ -245,8 +245,8 @@ void PipelineStep::send_gradient(const PipelineAction& action) {
 
 const TensorShapes* PipelineStep::known_shapes(const PipelineAction& action) const {
   if (action.kind == PipelineActionKind::kReceiveGradient) {
-    const auto flight = flights_.find({action.chunk, action.micro_batch});
-    return flight == flights_.end() ? nullptr : &flight->second.shapes;
+    const auto pending = pending_backwards_.find({action.chunk, action.micro_batch});
+    return pending == pending_backwards_.end() ? nullptr : &pending->second.shapes;
   }
   if (state_.options.shapes_every_time) return nullptr;
   const auto found = state_.shapes.find(border(action));

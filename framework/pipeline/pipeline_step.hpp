@@ -31,7 +31,7 @@ class PipelineStep {
   using Key = std::pair<int, int>;  // Chunk, micro-batch.
 
   /// What backward will need of a pass.
-  struct Flight {
+  struct PendingBackward {
     Tensors inputs;                              // Leaves; empty on the first part.
     std::vector<torch::autograd::Edge> outputs;  // Those that are differentiable.
     TensorShapes shapes;                         // Of all outputs.
@@ -79,7 +79,7 @@ class PipelineStep {
   std::map<Key, Tensors> output_gradients_;
   std::map<Key, Tensors> outputs_;  // Not sent yet.
   std::map<Key, Tensors> input_gradients_;
-  std::map<Key, Flight> flights_;
+  std::map<Key, PendingBackward> pending_backwards_;
   std::vector<at::Tensor> losses_;  // By micro-batch.
   ExtraLosses extra_;
   /// Then a message waits until the one before it has left: the other end expects it in time, and

@@ -38,19 +38,20 @@ template <Move kForward, Move kBackward>
 class Moved : public torch::autograd::Function<Moved<kForward, kBackward>> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Group& group) {
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(group));
+    context->saved_data["group"] =
+        c10::IValue::make_capsule(c10::make_intrusive<SavedGroup>(group));
     return carry_out(kForward, group, x);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto held = context->saved_data["group"].toCapsule();
-    const Group& group = static_cast<const Held&>(*held).group;
+    const auto saved = context->saved_data["group"].toCapsule();
+    const Group& group = static_cast<const SavedGroup&>(*saved).group;
     return {carry_out(kBackward, group, gradients[0]), at::Tensor()};
   }
 
  private:
-  struct Held : torch::CustomClassHolder {
-    explicit Held(Group of) : group(std::move(of)) {}
+  struct SavedGroup : torch::CustomClassHolder {
+    explicit SavedGroup(Group of) : group(std::move(of)) {}
     Group group;
   };
 };

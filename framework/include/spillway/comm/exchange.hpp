@@ -41,8 +41,8 @@ class RowExchange {
   [[nodiscard]] at::Tensor wait();
 
  private:
-  struct Flight;
-  std::shared_ptr<Flight> flight_;
+  struct PendingExchange;
+  std::shared_ptr<PendingExchange> pending_;
   at::Tensor rows_;
 };
 
