@@ -33,9 +33,9 @@ class PacedGather final : public ShardGroup::Gather {
   EventRef end_;
 };
 
-class OwnWords final : public ShardGroup::Words {
+class OwnExchange final : public ShardGroup::Exchange {
  public:
-  OwnWords(std::span<const std::uint64_t> words, int ranks) {
+  OwnExchange(std::span<const std::uint64_t> words, int ranks) {
     for (int i = 0; i < ranks; ++i) all_.insert(all_.end(), words.begin(), words.end());
   }
   [[nodiscard]] std::vector<std::uint64_t> read() override { return std::move(all_); }
@@ -58,8 +58,8 @@ class EmulatedShards final : public ShardGroup {
     return std::make_unique<PacedGather>(link_, link_->stream.start(whole, part, others).end);
   }
 
-  [[nodiscard]] std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) override {
-    return std::make_unique<OwnWords>(words, ranks_);
+  [[nodiscard]] std::unique_ptr<Exchange> exchange(std::span<const std::uint64_t> words) override {
+    return std::make_unique<OwnExchange>(words, ranks_);
   }
 
  private:

@@ -30,9 +30,9 @@ class PendingGather final : public ShardGroup::Gather {
   Pending pending_;
 };
 
-class PendingWords final : public ShardGroup::Words {
+class PendingExchange final : public ShardGroup::Exchange {
  public:
-  PendingWords(const Group& group, std::span<const std::uint64_t> words) {
+  PendingExchange(const Group& group, std::span<const std::uint64_t> words) {
     const auto count = static_cast<std::int64_t>(words.size());
     const at::Tensor mine = at::empty({count}, at::kLong);
     std::memcpy(mine.data_ptr(), words.data(), words.size_bytes());
@@ -65,8 +65,8 @@ class GroupOfShards final : public ShardGroup {
     return std::make_unique<PendingGather>(group_.all_gather_async(whole, part));
   }
 
-  [[nodiscard]] std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) override {
-    return std::make_unique<PendingWords>(words_, words);
+  [[nodiscard]] std::unique_ptr<Exchange> exchange(std::span<const std::uint64_t> words) override {
+    return std::make_unique<PendingExchange>(words_, words);
   }
 
  private:

@@ -34,12 +34,12 @@ class ShardGroup {
   };
 
   /// An exchange of words under way.
-  class Words {
+  class Exchange {
    public:
-    Words() = default;
-    Words(const Words&) = delete;
-    Words& operator=(const Words&) = delete;
-    virtual ~Words() = default;
+    Exchange() = default;
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+    virtual ~Exchange() = default;
 
     /// All ranks' words, by rank. Blocks until every rank has sent its own. Call once.
     [[nodiscard]] virtual std::vector<std::uint64_t> read() = 0;
@@ -63,7 +63,8 @@ class ShardGroup {
 
   /// Sends a few words from host to host, the same number on every rank. Does not wait for other
   /// ranks nor for the device.
-  [[nodiscard]] virtual std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Exchange> exchange(
+      std::span<const std::uint64_t> words) = 0;
 };
 
 }  // namespace spillway

@@ -323,7 +323,8 @@ class SessionCore final : public Interceptor,
   // Sharding: what all ranks of the group agree on, forward, backward, and verification.
   void agree_on_sharding(bool verifies_now);
   void note_no_shard_group();
-  [[nodiscard]] std::unique_ptr<ShardGroup::Words> ask(std::initializer_list<std::uint64_t> words);
+  [[nodiscard]] std::unique_ptr<ShardGroup::Exchange> ask(
+      std::initializer_list<std::uint64_t> words);
   void open_for_shards(const std::shared_ptr<Pass>& pass);
   /// Returns true if the buffer will be sharded provided that all ranks have saved it. Otherwise it
   /// is handled as if the plan did not shard it.

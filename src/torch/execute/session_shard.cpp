@@ -88,7 +88,7 @@ void SessionCore::note_no_shard_group() {
       "from the rules. This warning appears once per session.");
 }
 
-std::unique_ptr<ShardGroup::Words> SessionCore::ask(std::initializer_list<std::uint64_t> words) {
+std::unique_ptr<ShardGroup::Exchange> SessionCore::ask(std::initializer_list<std::uint64_t> words) {
   const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   return sharding_.group->exchange({words.begin(), words.size()});
@@ -242,7 +242,7 @@ void SessionCore::close_forward() {
   const RecordingPause pause;
   const std::uint64_t progress = word_of({progress_of(*pass), pass->saved, pass->shards_asked});
   stop_sharding(*pass);
-  const std::unique_ptr<ShardGroup::Words> answer = ask({progress, pass->saves});
+  const std::unique_ptr<ShardGroup::Exchange> answer = ask({progress, pass->saves});
   answer_shards(*pass, 0);
   std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
     return pass->layout->gathers.position[static_cast<std::size_t>(a->id)] <

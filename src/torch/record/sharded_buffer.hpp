@@ -31,7 +31,7 @@ struct ShardedBuffer {
   std::size_t part_bytes = 0;  // Of one part, equal on all ranks: the last parts are padded.
   bool offload = false;
   std::shared_ptr<ShardGroup> group;
-  std::unique_ptr<ShardGroup::Words> answer;
+  std::unique_ptr<ShardGroup::Exchange> answer;
   Stream* stream = nullptr;
   c10::Storage part;  // On the device; empty once released.
   Ticket ticket;      // Of an offloaded part.
