@@ -202,11 +202,11 @@ void PipelineLayer::train(bool on) {
 Rules PipelineLayer::rules() const {
   Rules rules;
   if (options_.recompute_interval > 0) {
-    PaddleWords words;
-    words.recompute_interval = options_.recompute_interval;
-    words.recompute_offload = options_.recompute_offload;
-    words.recompute_partition = options_.recompute_partition;
-    rules.words = words;
+    PaddleSettings settings;
+    settings.recompute_interval = options_.recompute_interval;
+    settings.recompute_offload = options_.recompute_offload;
+    settings.recompute_partition = options_.recompute_partition;
+    rules.settings = settings;
   }
   return rules;
 }

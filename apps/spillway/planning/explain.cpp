@@ -26,7 +26,7 @@ constexpr const char* kExplainExamples =
     "\nExamples:\n"
     "  spillway explain plan.json                     buffers, bytes, action and reason by scope\n"
     "  spillway explain plan.json --profile p.json    also who made the buffers\n"
-    "  spillway explain --rules r.toml --layers 16    the words of other frameworks as rules\n"
+    "  spillway explain --rules r.toml --layers 16    the settings of other frameworks as rules\n"
     "\nWhat --rules prints is itself a rules file. docs/rules.md describes the language.\n";
 
 void check(const ExplainOptions& options) {
@@ -49,9 +49,9 @@ ModelShape shape_for(const Rules& rules, const ExplainOptions& options) {
     shape = shape_of(load_profile(options.profile));
   } else if (options.layers) {
     shape = shape_of(*options.layers);
-  } else if (rules.words) {
+  } else if (rules.settings) {
     throw InvalidArgument("explain", options.rules +
-                                         " has words of a framework, whose rules depend on the "
+                                         " has settings of a framework, whose rules depend on the "
                                          "model's layers; give --layers or --profile");
   }
   if (options.pipeline_rank > 0) shape.pipeline_rank = options.pipeline_rank;
@@ -78,7 +78,8 @@ void add_explain(CLI::App& app, Action& action) {
       "explain", "Say what a plan does with which buffers and why, or what rules mean");
   auto options = std::make_shared<ExplainOptions>();
   command->add_option("plan", options->plan, "A plan (JSON)")->type_name("PLAN");
-  command->add_option("--rules", options->rules, "Show these rules, words of frameworks translated")
+  command
+      ->add_option("--rules", options->rules, "Show these rules, settings of frameworks translated")
       ->type_name("FILE");
   command->add_option("--profile", options->profile, "The profile the plan or the rules are for")
       ->type_name("FILE");

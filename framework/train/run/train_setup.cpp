@@ -47,12 +47,12 @@ int local_ranks(int all) {
 Rules rules_for(const TrainConfig& config) {
   if (auto rules = rules_of(config.memory)) return *rules;
   if (config.parallel.recompute_interval > 0) {
-    PaddleWords words;
-    words.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
-    words.recompute_offload = config.parallel.recompute_offload;
-    words.recompute_partition = config.parallel.recompute_partition;
+    PaddleSettings settings;
+    settings.recompute_interval = static_cast<int>(config.parallel.recompute_interval);
+    settings.recompute_offload = config.parallel.recompute_offload;
+    settings.recompute_partition = config.parallel.recompute_partition;
     Rules rules;
-    rules.words = words;
+    rules.settings = settings;
     return rules;
   }
   if (!config.memory.plan.empty() || !config.memory.budget.empty()) return {};

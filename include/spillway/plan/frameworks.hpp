@@ -1,5 +1,5 @@
 /// The settings of InternEvo, Megatron-LM and Paddle, as they are written there. docs/rules.md says
-/// what each word means and which rules it becomes.
+/// what each setting means and which rules it becomes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace spillway {
 
 /// Counts are per chunk: the first `offloaded_layers` are offloaded, those up to checkpoint *
 /// layers recomputed, the rest kept.
-struct InternEvoWords {
+struct InternEvoSettings {
   bool cpu_offloading = false;
   int offloaded_layers = 0;
   double checkpoint = 0;  ///< true is 1.
@@ -24,13 +24,13 @@ struct InternEvoWords {
   int num_chunks = 1;
   SourceLocation location;
 
-  bool operator==(const InternEvoWords&) const = default;
+  bool operator==(const InternEvoSettings&) const = default;
 };
 
 enum class RecomputeGranularity { kNone, kSelective, kFull };
 enum class RecomputeMethod { kUniform, kBlock };
 
-struct MegatronWords {
+struct MegatronSettings {
   bool fine_grained_activation_offloading = false;
   std::vector<std::string> offload_modules;
   std::optional<std::uint64_t> min_offloaded_tensor_size;  ///< Elements.
@@ -47,18 +47,18 @@ struct MegatronWords {
   bool distribute_saved_activations = false;
   SourceLocation location;
 
-  bool operator==(const MegatronWords&) const = default;
+  bool operator==(const MegatronSettings&) const = default;
 };
 
-struct PaddleWords {
+struct PaddleSettings {
   int recompute_interval = 0;  ///< 0: nothing is recomputed.
   bool recompute_offload = false;
   bool recompute_partition = false;
   SourceLocation location;
 
-  bool operator==(const PaddleWords&) const = default;
+  bool operator==(const PaddleSettings&) const = default;
 };
 
-using FrameworkWords = std::variant<InternEvoWords, MegatronWords, PaddleWords>;
+using FrameworkSettings = std::variant<InternEvoSettings, MegatronSettings, PaddleSettings>;
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
 /// The explicit policy language: a list of rules, of which the first that matches a buffer decides.
-/// TOML, described in docs/rules.md. The words of other frameworks (frameworks.hpp) may stand in
+/// TOML, described in docs/rules.md. The settings of other frameworks (frameworks.hpp) may stand in
 /// the same file and become rules by translate().
 #pragma once
 
@@ -65,14 +65,14 @@ struct Rules {
   bool recompute_collectives = false;
   /// The planner may shard what is equal on all ranks of the session's shard group.
   bool plan_shards = false;
-  std::optional<FrameworkWords> words;  ///< Not translated yet; they come after `rules`.
-  std::vector<std::string> notes;       ///< For the reader of the rules.
+  std::optional<FrameworkSettings> settings;  ///< Not translated yet; they come after `rules`.
+  std::vector<std::string> notes;             ///< For the reader of the rules.
 
   bool operator==(const Rules&) const = default;
 };
 
 /// Errors: ConfigError "[rules] file:line:column: key ...", with the nearest valid word, for text
-/// that is not TOML, unknown keys, wrong types, impossible values, and words of frameworks that
+/// that is not TOML, unknown keys, wrong types, impossible values, and settings of frameworks that
 /// contradict each other.
 [[nodiscard]] Rules parse_rules(std::string_view text, std::string_view file_name);
 
@@ -82,7 +82,7 @@ struct Rules {
 /// Whether plans by these rules, or under them, may shard.
 [[nodiscard]] bool may_shard(const Rules& rules);
 
-/// What words of frameworks are translated for.
+/// What settings of frameworks are translated for.
 struct ModelShape {
   /// The layers of each chunk that has some, as scopes count them; one chunk if it is not split.
   std::vector<LayerRange> chunks;
@@ -93,8 +93,8 @@ struct ModelShape {
 /// One chunk of `layers` layers.
 [[nodiscard]] ModelShape shape_of(int layers);
 
-/// The same policy without words of frameworks.
-/// Errors: ConfigError if the words do not fit the model (more layers than it has).
+/// The same policy without settings of frameworks.
+/// Errors: ConfigError if the settings do not fit the model (more layers than it has).
 [[nodiscard]] Rules translate(const Rules& rules, const ModelShape& shape);
 
 /// The plan that the rules, translated for the profile, make. Fixed buffers are kept, and so is
@@ -104,7 +104,7 @@ struct ModelShape {
 [[nodiscard]] Plan make_plan(const Profile& profile, const Rules& rules);
 
 /// TOML text that parse_rules() reads as equal rules, locations and notes left out. Notes become
-/// comments. Precondition: no words of frameworks.
+/// comments. Precondition: no settings of frameworks.
 [[nodiscard]] std::string to_toml(const Rules& rules);
 
 }  // namespace spillway

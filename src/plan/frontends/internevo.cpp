@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/frontends/framework_words.hpp"
+#include "plan/frontends/framework_settings.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/module_words.hpp"
 
@@ -85,35 +85,38 @@ double read_checkpoint(TomlReader& section) {
   return *section.number("checkpoint", 0, 1);
 }
 
-void read_offloading(TomlReader& section, InternEvoWords& words, std::vector<std::string>& notes) {
+void read_offloading(TomlReader& section, InternEvoSettings& settings,
+                     std::vector<std::string>& notes) {
   std::optional<TomlReader> table = section.table("cpu_offloading");
   if (!table) return;
-  words.cpu_offloading = table->flag("enable").value_or(false);
-  words.offloaded_layers = static_cast<int>(table->whole("num_layers", 0, kMostLayers).value_or(0));
+  settings.cpu_offloading = table->flag("enable").value_or(false);
+  settings.offloaded_layers =
+      static_cast<int>(table->whole("num_layers", 0, kMostLayers).value_or(0));
   table->finish();
-  if (words.cpu_offloading && words.offloaded_layers == 0) {
+  if (settings.cpu_offloading && settings.offloaded_layers == 0) {
     notes.emplace_back("[internevo] cpu_offloading is enabled for 0 layers: nothing is offloaded");
   }
-  if (!words.cpu_offloading && words.offloaded_layers > 0) {
+  if (!settings.cpu_offloading && settings.offloaded_layers > 0) {
     notes.emplace_back("[internevo] cpu_offloading has num_layers but is not enabled: it is off");
   }
 }
 
 /// The profile's chunks; for a model recorded whole, as many runs of layers as there are chunks, of
 /// equal length as far as they go.
-ModelShape cut(const ModelShape& shape, const InternEvoWords& words) {
-  if (shape.chunks.size() != 1 || words.num_chunks == 1) return shape;
+ModelShape cut(const ModelShape& shape, const InternEvoSettings& settings) {
+  if (shape.chunks.size() != 1 || settings.num_chunks == 1) return shape;
   const LayerRange whole = shape.chunks.front();
   const int layers = count_of(whole);
-  if (words.num_chunks > layers) {
-    throw ConfigError(
-        "rules", to_string(words.location) + ": num_chunks = " + std::to_string(words.num_chunks) +
-                     " is impossible: the model has " + std::to_string(layers) + " layers");
+  if (settings.num_chunks > layers) {
+    throw ConfigError("rules", to_string(settings.location) +
+                                   ": num_chunks = " + std::to_string(settings.num_chunks) +
+                                   " is impossible: the model has " + std::to_string(layers) +
+                                   " layers");
   }
   ModelShape cut{{}, shape.pipeline_rank};
-  for (int i = 0; i < words.num_chunks; ++i) {
-    const int begin = static_cast<int>(std::int64_t{layers} * i / words.num_chunks);
-    const int end = static_cast<int>(std::int64_t{layers} * (i + 1) / words.num_chunks);
+  for (int i = 0; i < settings.num_chunks; ++i) {
+    const int begin = static_cast<int>(std::int64_t{layers} * i / settings.num_chunks);
+    const int end = static_cast<int>(std::int64_t{layers} * (i + 1) / settings.num_chunks);
     cut.chunks.push_back({whole.first + begin, whole.first + end - 1});
   }
   return cut;
@@ -121,11 +124,11 @@ ModelShape cut(const ModelShape& shape, const InternEvoWords& words) {
 
 /// Layers that are neither offloaded nor kept: [num_layers, int(checkpoint * layers)) of each
 /// chunk.
-std::optional<LayerSet> recomputed_layers(const InternEvoWords& words, const ModelShape& shape,
-                                          int offloaded) {
+std::optional<LayerSet> recomputed_layers(const InternEvoSettings& settings,
+                                          const ModelShape& shape, int offloaded) {
   LayerSet set;
   for (const LayerRange& chunk : shape.chunks) {
-    const int end = static_cast<int>(words.checkpoint * count_of(chunk));
+    const int end = static_cast<int>(settings.checkpoint * count_of(chunk));
     if (const auto layers = layers_of_chunks({{chunk}, 0}, offloaded, end)) {
       const LayerRange range = layers->ranges.front();
       const bool known = std::find(set.ranges.begin(), set.ranges.end(), range) != set.ranges.end();
@@ -136,78 +139,78 @@ std::optional<LayerSet> recomputed_layers(const InternEvoWords& words, const Mod
   return set;
 }
 
-void add_recompute(const InternEvoWords& words, const LayerSet& layers, Rules& rules) {
-  if (words.selective_checkpoint) {
-    Rule outputs =
-        named_rule(words.selective_checkpoint_offload ? "internevo: selective_checkpoint_offload"
-                                                      : "internevo: selective_checkpoint",
-                   words.location,
-                   words.selective_checkpoint_offload ? ActionKind::kOffload : ActionKind::kKeep);
+void add_recompute(const InternEvoSettings& settings, const LayerSet& layers, Rules& rules) {
+  if (settings.selective_checkpoint) {
+    Rule outputs = named_rule(
+        settings.selective_checkpoint_offload ? "internevo: selective_checkpoint_offload"
+                                              : "internevo: selective_checkpoint",
+        settings.location,
+        settings.selective_checkpoint_offload ? ActionKind::kOffload : ActionKind::kKeep);
     outputs.producer = attention_operators();
     outputs.layers = layers;
     rules.rules.push_back(std::move(outputs));
   }
-  Rule inputs = named_rule("internevo: checkpoint, inputs", words.location, ActionKind::kKeep);
+  Rule inputs = named_rule("internevo: checkpoint, inputs", settings.location, ActionKind::kKeep);
   inputs.layers = layers;
   inputs.group_inputs = 1;
   rules.rules.push_back(std::move(inputs));
-  Rule rest = named_rule("internevo: checkpoint", words.location, ActionKind::kRecompute);
+  Rule rest = named_rule("internevo: checkpoint", settings.location, ActionKind::kRecompute);
   rest.layers = layers;
   rules.rules.push_back(std::move(rest));
 }
 
 }  // namespace
 
-InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes) {
-  InternEvoWords words;
-  words.location = section.location();
+InternEvoSettings read_internevo(TomlReader& section, std::vector<std::string>& notes) {
+  InternEvoSettings settings;
+  settings.location = section.location();
   Section keys(section);
   const auto flag = [&keys](const char* key) { return keys.with(key).flag(key).value_or(false); };
-  read_offloading(keys.with("cpu_offloading"), words, notes);
-  words.checkpoint = read_checkpoint(keys.with("checkpoint"));
-  words.selective_checkpoint = flag("selective_checkpoint");
-  words.selective_checkpoint_offload = flag("selective_checkpoint_offload");
-  words.num_chunks =
+  read_offloading(keys.with("cpu_offloading"), settings, notes);
+  settings.checkpoint = read_checkpoint(keys.with("checkpoint"));
+  settings.selective_checkpoint = flag("selective_checkpoint");
+  settings.selective_checkpoint_offload = flag("selective_checkpoint_offload");
+  settings.num_chunks =
       static_cast<int>(keys.with("num_chunks").whole("num_chunks", 1, kMostLayers).value_or(1));
   keys.finish(notes);
-  if (words.selective_checkpoint_offload && !words.selective_checkpoint) {
+  if (settings.selective_checkpoint_offload && !settings.selective_checkpoint) {
     keys.with("selective_checkpoint_offload")
         .refuse("selective_checkpoint_offload",
                 "has no meaning without selective_checkpoint = true: it says where the attention "
                 "outputs go that selective_checkpoint saves from recomputation");
   }
-  if (words.selective_checkpoint && words.checkpoint == 0) {
+  if (settings.selective_checkpoint && settings.checkpoint == 0) {
     keys.with("selective_checkpoint")
         .refuse("selective_checkpoint",
                 "has no meaning without checkpoint: it says what recomputed layers keep, and no "
                 "layer is recomputed");
   }
-  return words;
+  return settings;
 }
 
-void add_rules(const InternEvoWords& words, const ModelShape& shape, Rules& rules) {
-  const int offloaded = words.cpu_offloading ? words.offloaded_layers : 0;
-  if (offloaded == 0 && words.checkpoint == 0) {
+void add_rules(const InternEvoSettings& settings, const ModelShape& shape, Rules& rules) {
+  const int offloaded = settings.cpu_offloading ? settings.offloaded_layers : 0;
+  if (offloaded == 0 && settings.checkpoint == 0) {
     rules.notes.emplace_back("[internevo] nothing is switched on: everything is kept");
     return;
   }
-  require_layers(shape, words.location, "[internevo]");
-  const ModelShape chunks = cut(shape, words);
+  require_layers(shape, settings.location, "[internevo]");
+  const ModelShape chunks = cut(shape, settings);
   for (const LayerRange& chunk : chunks.chunks) {
     if (offloaded > count_of(chunk)) {
-      throw ConfigError("rules", to_string(words.location) + ": cpu_offloading.num_layers = " +
+      throw ConfigError("rules", to_string(settings.location) + ": cpu_offloading.num_layers = " +
                                      std::to_string(offloaded) + " is impossible: a chunk has " +
                                      std::to_string(count_of(chunk)) + " layers");
     }
   }
   if (auto layers = layers_of_chunks(chunks, 0, offloaded)) {
-    Rule rule = named_rule("internevo: cpu_offloading", words.location, ActionKind::kOffload);
+    Rule rule = named_rule("internevo: cpu_offloading", settings.location, ActionKind::kOffload);
     rule.layers = std::move(layers);
     rules.rules.push_back(std::move(rule));
   }
-  if (const auto layers = recomputed_layers(words, chunks, offloaded)) {
-    add_recompute(words, *layers, rules);
-  } else if (words.checkpoint > 0) {
+  if (const auto layers = recomputed_layers(settings, chunks, offloaded)) {
+    add_recompute(settings, *layers, rules);
+  } else if (settings.checkpoint > 0) {
     rules.notes.push_back(
         "[internevo] checkpoint recomputes no layer: int(checkpoint * layers) is "
         "not more than the " +

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "plan/frontends/framework_words.hpp"
+#include "plan/frontends/framework_settings.hpp"
 
 namespace spillway {
 namespace {
@@ -28,29 +28,30 @@ void note_unused(const TomlReader& section, std::initializer_list<const char*> k
   }
 }
 
-void read_fine_grained(TomlReader& section, MegatronWords& words, std::vector<std::string>& notes) {
+void read_fine_grained(TomlReader& section, MegatronSettings& settings,
+                       std::vector<std::string>& notes) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  words.fine_grained_activation_offloading =
+  settings.fine_grained_activation_offloading =
       section.flag("fine_grained_activation_offloading").value_or(false);
-  words.offload_modules =
+  settings.offload_modules =
       section.words("offload_modules", offload_words()).value_or(std::vector<std::string>{});
   if (const auto elements = section.whole("min_offloaded_tensor_size", 0, kMost)) {
-    words.min_offloaded_tensor_size = static_cast<std::uint64_t>(*elements);
+    settings.min_offloaded_tensor_size = static_cast<std::uint64_t>(*elements);
   }
-  words.min_offloaded_bytes = section.size("min_offloaded_bytes");
-  words.activation_offload_fraction =
+  settings.min_offloaded_bytes = section.size("min_offloaded_bytes");
+  settings.activation_offload_fraction =
       section.number("activation_offload_fraction", 0, 1).value_or(1);
-  words.delta_offload_bytes_across_pp_ranks =
+  settings.delta_offload_bytes_across_pp_ranks =
       section.size("delta_offload_bytes_across_pp_ranks").value_or(Bytes(0));
   if (const auto count =
           section.whole("fine_grained_offloading_max_inflight_offloads", 0, kMostLayers)) {
-    words.max_inflight_offloads = static_cast<int>(*count);
+    settings.max_inflight_offloads = static_cast<int>(*count);
   }
-  if (words.fine_grained_activation_offloading && words.offload_modules.empty()) {
+  if (settings.fine_grained_activation_offloading && settings.offload_modules.empty()) {
     section.refuse("fine_grained_activation_offloading",
                    "has no meaning without offload_modules: nothing says what to offload");
   }
-  if (!words.fine_grained_activation_offloading) {
+  if (!settings.fine_grained_activation_offloading) {
     note_unused(section,
                 {"offload_modules", "min_offloaded_tensor_size", "min_offloaded_bytes",
                  "activation_offload_fraction", "delta_offload_bytes_across_pp_ranks",
@@ -59,36 +60,36 @@ void read_fine_grained(TomlReader& section, MegatronWords& words, std::vector<st
   }
 }
 
-void read_layer_offloading(TomlReader& section, MegatronWords& words,
+void read_layer_offloading(TomlReader& section, MegatronSettings& settings,
                            std::vector<std::string>& notes) {
-  words.cpu_offloading = section.flag("cpu_offloading").value_or(false);
-  words.cpu_offloading_num_layers =
+  settings.cpu_offloading = section.flag("cpu_offloading").value_or(false);
+  settings.cpu_offloading_num_layers =
       static_cast<int>(section.whole("cpu_offloading_num_layers", 0, kMostLayers).value_or(0));
-  if (!words.cpu_offloading) {
+  if (!settings.cpu_offloading) {
     note_unused(section, {"cpu_offloading_num_layers"}, "cpu_offloading is not true", notes);
-  } else if (words.cpu_offloading_num_layers == 0) {
+  } else if (settings.cpu_offloading_num_layers == 0) {
     notes.emplace_back("[megatron] cpu_offloading is for 0 layers: it offloads nothing");
   }
 }
 
-void check_full(const TomlReader& section, const MegatronWords& words,
+void check_full(const TomlReader& section, const MegatronSettings& settings,
                 std::vector<std::string>& notes) {
   if (!section.has("recompute_method")) {
     section.refuse("recompute_granularity",
                    "= \"full\" needs recompute_method: \"uniform\" (groups of recompute_num_layers "
                    "layers) or \"block\" (the first recompute_num_layers layers)");
   }
-  if (words.recompute_num_layers == 0) {
+  if (settings.recompute_num_layers == 0) {
     section.refuse("recompute_granularity", "= \"full\" needs recompute_num_layers of at least 1");
   }
   note_unused(section, {"recompute_modules"},
               "recompute_granularity = \"full\" recomputes everything in its layers", notes);
 }
 
-void check_not_full(const TomlReader& section, const MegatronWords& words,
+void check_not_full(const TomlReader& section, const MegatronSettings& settings,
                     std::vector<std::string>& notes) {
-  const bool selective = words.recompute_granularity == RecomputeGranularity::kSelective;
-  if (words.distribute_saved_activations) {
+  const bool selective = settings.recompute_granularity == RecomputeGranularity::kSelective;
+  if (settings.distribute_saved_activations) {
     section.refuse(
         "distribute_saved_activations",
         "has no meaning without recompute_granularity = \"full\": it slices the inputs of "
@@ -108,36 +109,38 @@ void check_not_full(const TomlReader& section, const MegatronWords& words,
   }
 }
 
-void read_recompute(TomlReader& section, MegatronWords& words, std::vector<std::string>& notes) {
+void read_recompute(TomlReader& section, MegatronSettings& settings,
+                    std::vector<std::string>& notes) {
   if (const auto word = section.word("recompute_granularity", {"full", "selective"})) {
-    words.recompute_granularity =
+    settings.recompute_granularity =
         *word == "full" ? RecomputeGranularity::kFull : RecomputeGranularity::kSelective;
   }
   if (section.word("recompute_method", {"uniform", "block"}) == "block") {
-    words.recompute_method = RecomputeMethod::kBlock;
+    settings.recompute_method = RecomputeMethod::kBlock;
   }
-  words.recompute_num_layers =
+  settings.recompute_num_layers =
       static_cast<int>(section.whole("recompute_num_layers", 1, kMostLayers).value_or(0));
-  words.recompute_modules = section.words("recompute_modules", recompute_words())
-                                .value_or(std::vector<std::string>{"core_attn"});
-  words.distribute_saved_activations = section.flag("distribute_saved_activations").value_or(false);
-  if (words.recompute_granularity == RecomputeGranularity::kFull) {
-    check_full(section, words, notes);
+  settings.recompute_modules = section.words("recompute_modules", recompute_words())
+                                   .value_or(std::vector<std::string>{"core_attn"});
+  settings.distribute_saved_activations =
+      section.flag("distribute_saved_activations").value_or(false);
+  if (settings.recompute_granularity == RecomputeGranularity::kFull) {
+    check_full(section, settings, notes);
   } else {
-    check_not_full(section, words, notes);
+    check_not_full(section, settings, notes);
   }
 }
 
 }  // namespace
 
-MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes) {
-  MegatronWords words;
-  words.location = section.location();
-  read_fine_grained(section, words, notes);
-  read_layer_offloading(section, words, notes);
-  read_recompute(section, words, notes);
+MegatronSettings read_megatron(TomlReader& section, std::vector<std::string>& notes) {
+  MegatronSettings settings;
+  settings.location = section.location();
+  read_fine_grained(section, settings, notes);
+  read_layer_offloading(section, settings, notes);
+  read_recompute(section, settings, notes);
   section.finish();
-  return words;
+  return settings;
 }
 
 }  // namespace spillway

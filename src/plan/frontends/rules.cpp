@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/frontends/framework_words.hpp"
+#include "plan/frontends/framework_settings.hpp"
 #include "spillway/core/error.hpp"
 #include "util/files.hpp"
 
@@ -57,9 +57,10 @@ Rule named_rule(std::string name, const SourceLocation& location, ActionKind act
 
 Rules translate(const Rules& rules, const ModelShape& shape) {
   Rules translated = rules;
-  translated.words.reset();
-  if (rules.words) {
-    std::visit([&](const auto& words) { add_rules(words, shape, translated); }, *rules.words);
+  translated.settings.reset();
+  if (rules.settings) {
+    std::visit([&](const auto& settings) { add_rules(settings, shape, translated); },
+               *rules.settings);
   }
   return translated;
 }
@@ -68,9 +69,9 @@ bool may_shard(const Rules& rules) {
   const bool by_rule = std::any_of(rules.rules.begin(), rules.rules.end(),
                                    [](const Rule& rule) { return rule.action.shard; });
   if (rules.plan_shards || by_rule) return true;
-  if (!rules.words) return false;
-  const auto* const megatron = std::get_if<MegatronWords>(&*rules.words);
-  const auto* const paddle = std::get_if<PaddleWords>(&*rules.words);
+  if (!rules.settings) return false;
+  const auto* const megatron = std::get_if<MegatronSettings>(&*rules.settings);
+  const auto* const paddle = std::get_if<PaddleSettings>(&*rules.settings);
   return (megatron != nullptr && megatron->distribute_saved_activations) ||
          (paddle != nullptr && paddle->recompute_partition);
 }

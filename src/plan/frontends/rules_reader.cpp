@@ -1,6 +1,6 @@
 #include "plan/frontends/rules_reader.hpp"
 
-#include "plan/frontends/framework_words.hpp"
+#include "plan/frontends/framework_settings.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/module_words.hpp"
 #include "spillway/plan/rules.hpp"
@@ -144,9 +144,9 @@ void read_words(TomlReader& top, Rules& rules) {
     if (!section) continue;
     if (!first.empty()) refuse_second_section(*section, name, first);
     first = name;
-    if (name == "internevo") rules.words = read_internevo(*section, rules.notes);
-    if (name == "megatron") rules.words = read_megatron(*section, rules.notes);
-    if (name == "paddle") rules.words = read_paddle(*section, rules.notes);
+    if (name == "internevo") rules.settings = read_internevo(*section, rules.notes);
+    if (name == "megatron") rules.settings = read_megatron(*section, rules.notes);
+    if (name == "paddle") rules.settings = read_paddle(*section, rules.notes);
   }
 }
 

@@ -120,8 +120,8 @@ TEST(PipelineLayer, BalancesByAProfile) {
 TEST(PipelineLayer, AsksForRecomputationByPaddlesWords) {
   const PipelineLayer model = make_model({.recompute_interval = 2});
   const Rules rules = model.rules();
-  ASSERT_TRUE(rules.words.has_value());
-  EXPECT_EQ(std::get<PaddleWords>(*rules.words).recompute_interval, 2);
+  ASSERT_TRUE(rules.settings.has_value());
+  EXPECT_EQ(std::get<PaddleSettings>(*rules.settings).recompute_interval, 2);
   EXPECT_FALSE(make_model({}).rules().words.has_value());
 }
 

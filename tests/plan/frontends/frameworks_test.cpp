@@ -235,7 +235,7 @@ TEST(Paddle, RefusesWhatHasNoMeaning) {
               ElementsAre("[paddle] recompute_interval is 0: nothing is recomputed"));
 }
 
-TEST(FrameworkWords, ComeAfterTheRulesOfTheFile) {
+TEST(FrameworkSettings, ComeAfterTheRulesOfTheFile) {
   const Rules rules = translated(
       "[[rule]]\nlayers = 0\naction = \"keep\"\n[paddle]\nrecompute_interval = 1\n[limits]\nhost = "
       "1");
@@ -243,7 +243,7 @@ TEST(FrameworkWords, ComeAfterTheRulesOfTheFile) {
   EXPECT_EQ(rules.rules[0].action.kind, ActionKind::kKeep);
   EXPECT_EQ(rules.rules[2].name, "paddle: recompute_interval");
   EXPECT_EQ(rules.limits.host, Bytes(1));
-  EXPECT_FALSE(rules.words);
+  EXPECT_FALSE(rules.settings);
 }
 
 TEST(ModelShape, IsThatOfTheChunksWithLayers) {

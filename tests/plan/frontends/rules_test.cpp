@@ -70,7 +70,7 @@ recompute_collectives = true
   EXPECT_EQ(rules.rules[0], wanted);
   EXPECT_EQ(rules.limits, (Limits{64_GiB, 1_GiB, 512_MiB, 4_KiB, std::nullopt, 2_MiB}));
   EXPECT_TRUE(rules.notes.empty());
-  EXPECT_FALSE(rules.words);
+  EXPECT_FALSE(rules.settings);
 }
 
 TEST(RulesText, MayBeEmpty) {

@@ -160,7 +160,7 @@ TEST(ConfigRules, MayStandUnderMemory) {
 TEST(ConfigRules, MayBeTheWordsOfAFramework) {
   const TrainConfig config = parse_config("[memory.internevo]\ncheckpoint = 0.5\n", "run.toml");
   ASSERT_TRUE(config.memory.inline_rules);
-  EXPECT_TRUE(config.memory.inline_rules->rules.words);
+  EXPECT_TRUE(config.memory.inline_rules->rules.settings);
   EXPECT_EQ(parse_config(to_toml(config), "again.toml"), config);
 }
 

@@ -1,5 +1,5 @@
 /// One pair of functions a framework: its section of a rules file, checked, and the rules it means.
-/// To add a framework: its words in frameworks.hpp, a file with this pair, one line in each of
+/// To add a framework: its settings in frameworks.hpp, a file with this pair, one line in each of
 /// parse_rules() and translate(), its table in docs/rules.md.
 #pragma once
 
@@ -19,15 +19,16 @@ inline constexpr int kMostLayers = 1'000'000;
 
 /// Read a section. Valid keys without effect go to `notes`.
 /// Errors: ConfigError, also for combinations without meaning.
-[[nodiscard]] InternEvoWords read_internevo(TomlReader& section, std::vector<std::string>& notes);
-[[nodiscard]] MegatronWords read_megatron(TomlReader& section, std::vector<std::string>& notes);
-[[nodiscard]] PaddleWords read_paddle(TomlReader& section, std::vector<std::string>& notes);
+[[nodiscard]] InternEvoSettings read_internevo(TomlReader& section,
+                                               std::vector<std::string>& notes);
+[[nodiscard]] MegatronSettings read_megatron(TomlReader& section, std::vector<std::string>& notes);
+[[nodiscard]] PaddleSettings read_paddle(TomlReader& section, std::vector<std::string>& notes);
 
-/// Add the rules, limits and notes that the words mean to `rules`.
-/// Errors: ConfigError if the words do not fit the model.
-void add_rules(const InternEvoWords& words, const ModelShape& shape, Rules& rules);
-void add_rules(const MegatronWords& words, const ModelShape& shape, Rules& rules);
-void add_rules(const PaddleWords& words, const ModelShape& shape, Rules& rules);
+/// Add the rules, limits and notes that the settings mean to `rules`.
+/// Errors: ConfigError if the settings do not fit the model.
+void add_rules(const InternEvoSettings& settings, const ModelShape& shape, Rules& rules);
+void add_rules(const MegatronSettings& settings, const ModelShape& shape, Rules& rules);
+void add_rules(const PaddleSettings& settings, const ModelShape& shape, Rules& rules);
 
 /// How many layers a chunk has.
 [[nodiscard]] inline int count_of(const LayerRange& chunk) { return chunk.last - chunk.first + 1; }
