@@ -168,10 +168,10 @@ class Session:
         """One optimizer step's forward and backward passes, for a `with` statement.
 
         schedule   the order in which the passes will run, as a pipeline does: ("forward" or "backward", chunk,
-                   micro-batch) of each; spillway.pipeline makes such lists. Reloads then run ahead for the backward that
-                   comes next, passes whose backward follows at once keep what it needs, and a budget is planned for all
-                   passes in flight. Call pass_() before each forward. A step whose passes come in another order goes
-                   on as if no schedule had been given, and the report counts it
+                   micro-batch) of each; spillway.pipeline makes such lists. Buffers are then prefetched for the
+                   backward that comes next, passes whose backward follows at once keep what it needs, and a budget is
+                   planned for all passes in flight. Call pass_() before each forward. A step whose passes come in
+                   another order goes on as if no schedule had been given, and the report counts it
         """
         return Step(self, None if schedule is None else pass_list(schedule))
 

@@ -85,7 +85,7 @@ def test_gives_the_same_bits_on_an_interleaved_stage(stage, options):
     report = sessions[0].report().to_dict()
     if options["rules"] == OFFLOAD:
         assert report["bytes_back"] > 0
-        assert report["late_reloads"] <= 1, "reloads did not run ahead"
+        assert report["late_reloads"] <= 1, "buffers were not prefetched"
 
 
 def test_counts_a_step_whose_passes_come_in_another_order():

@@ -51,20 +51,20 @@ class BackwardSetter final : public StepListener {
   }
 
   void fill_in(Allowances& backward) const {
-    std::int64_t ahead = kNoAllowance;  // The most that may be there early, at the next point.
+    std::int64_t prefetched = kNoAllowance;  // The most that may be there early, at the next point.
     std::int64_t next_fetched = 0;
     for (std::size_t i = points_.size(); i-- > 0;) {
       const Point& point = points_[i];
-      if (ahead < kNoAllowance) ahead += next_fetched;
+      if (prefetched < kNoAllowance) prefetched += next_fetched;
       const bool save = point.unpack < 0;
       const std::int64_t room = save ? point.slack / 100 * carried_ : point.slack;
-      ahead = std::max<std::int64_t>(0, std::min(ahead, room));
+      prefetched = std::max<std::int64_t>(0, std::min(prefetched, room));
       if (point.unpack >= 0) {
         std::int64_t& least =
             backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
-        least = std::min(least, point.ledger + ahead);
+        least = std::min(least, point.ledger + prefetched);
       }
-      ahead = std::max<std::int64_t>(0, std::min(ahead, point.before));
+      prefetched = std::max<std::int64_t>(0, std::min(prefetched, point.before));
       next_fetched = point.fetched;
     }
   }

@@ -223,7 +223,7 @@ class StepWalk {
   void make_available(ItemRef what);
   void start_reload(ItemRef what);
   void repeat(const ReplayJob& job);
-  void reload_ahead(std::optional<std::int64_t> most);
+  void prefetch(std::optional<std::int64_t> most);
   bool start_reloads(std::optional<std::int64_t> most);
   void give_up(ItemRef what);
 
@@ -234,8 +234,8 @@ class StepWalk {
   void release_parts_of_others();
   void close_forward();
   void all_gather_buffer(ItemRef what);
-  void gather_ahead();
-  void begin_some_gathers(int pass, std::int64_t& ahead);
+  void prefetch_gathers();
+  void begin_some_gathers(int pass, std::int64_t& prefetched);
   void begin_first_gather(int pass);
   void begin_due_gathers(ItemRef what);
   void begin_gather(int pass);
@@ -264,7 +264,7 @@ class StepWalk {
   std::deque<ItemRef> window_;  // Some may have been taken out.
   std::int64_t window_bytes_ = 0;
   std::deque<ItemRef> reloads_;
-  std::int64_t ahead_bytes_ = 0;
+  std::int64_t prefetched_bytes_ = 0;
   std::int64_t fetched_ = 0;  // By the current unpack.
   std::int64_t host_bytes_ = 0;
   bool found_no_room_ = false;

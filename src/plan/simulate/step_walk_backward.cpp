@@ -17,7 +17,7 @@ void StepWalk::begin_backward() {
   queue_reloads(now_.pass);
   release_parts_of_others();
   begin_first_gather(now_.pass);
-  gather_ahead();
+  prefetch_gathers();
 }
 
 void StepWalk::queue_reloads(int number) {
@@ -72,7 +72,7 @@ void StepWalk::unpack(int unpack) {
   if (!most && has_allowance() && !allowance.empty()) {
     most = static_cast<std::int64_t>(allowance[to_index(unpack)].count());
   }
-  reload_ahead(most);
+  prefetch(most);
 }
 
 void StepWalk::make_available(ItemRef what) {
@@ -111,7 +111,7 @@ void StepWalk::repeat(const ReplayJob& job) {
   for (const int each : job.makes) enter({now_.pass, each});
 }
 
-void StepWalk::reload_ahead(std::optional<std::int64_t> most) {
+void StepWalk::prefetch(std::optional<std::int64_t> most) {
   bool any = start_reloads(most);
   if (reloads_.empty()) {
     queue_next_pass();
@@ -126,7 +126,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
     const ItemRef next = reloads_.front();
     const std::int64_t bytes = item(next).bytes;
     const auto within = [&](std::int64_t limit) {
-      return ahead_bytes_ == 0 || ahead_bytes_ + bytes <= limit;
+      return prefetched_bytes_ == 0 || prefetched_bytes_ + bytes <= limit;
     };
     const bool fits =
         most ? ledger_ + bytes <= *most && (!limits_.max_prefetch || within(*limits_.max_prefetch))
@@ -141,7 +141,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
       continue;
     }
     now.prefetched = true;
-    ahead_bytes_ += bytes;
+    prefetched_bytes_ += bytes;
     start_reload(next);
     any = true;
   }
@@ -152,7 +152,7 @@ void StepWalk::give_up(ItemRef what) {
   ItemState& now = state(what);
   now.gone = true;
   if (now.in_window) take_from_window(what);
-  if (now.prefetched) ahead_bytes_ -= item(what).bytes;
+  if (now.prefetched) prefetched_bytes_ -= item(what).bytes;
   if (now.in_ledger && now.gathering) {
     ledger_ -= item(what).whole;
     now.in_ledger = false;

@@ -90,28 +90,28 @@ void StepWalk::all_gather_buffer(ItemRef what) {
   while (pass.gathers_begun <= number) begin_gather(what.pass);
   pass.gathers_wanted = std::max(pass.gathers_wanted, number + 1);
   begin_due_gathers(what);
-  gather_ahead();
+  prefetch_gathers();
   end_gather(what);
 }
 
-void StepWalk::gather_ahead() {
-  std::int64_t ahead = 0;
-  begin_some_gathers(now_.pass, ahead);
+void StepWalk::prefetch_gathers() {
+  std::int64_t prefetched = 0;
+  begin_some_gathers(now_.pass, prefetched);
   const Pass& pass = passes_[to_index(now_.pass)];
   if (pass.gathers_begun < pass.shards.size()) return;
-  if (const int next = next_backward(); next >= 0) begin_some_gathers(next, ahead);
+  if (const int next = next_backward(); next >= 0) begin_some_gathers(next, prefetched);
 }
 
-void StepWalk::begin_some_gathers(int number, std::int64_t& ahead) {
+void StepWalk::begin_some_gathers(int number, std::int64_t& prefetched) {
   Pass& pass = passes_[to_index(number)];
   for (std::size_t i = pass.gathers_wanted; i < pass.gathers_begun; ++i) {
-    ahead += item({number, pass.shards[i]}).bytes;
+    prefetched += item({number, pass.shards[i]}).bytes;
   }
   while (pass.gathers_begun < pass.shards.size()) {
     const std::int64_t bytes = item({number, pass.shards[pass.gathers_begun]}).bytes;
-    if (ahead + bytes > limits_.shard_prefetch_window) return;
+    if (prefetched + bytes > limits_.shard_prefetch_window) return;
     begin_gather(number);
-    ahead += bytes;
+    prefetched += bytes;
   }
 }
 

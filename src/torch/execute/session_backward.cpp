@@ -36,7 +36,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     return recompute(buffer, window);
   }
   ensure_on_device(buffer);
-  reload_ahead(pass);
+  prefetch(pass);
   return window.on(buffer.storage);
 }
 
@@ -51,7 +51,7 @@ void SessionCore::unpack_caller_owned(Pass& pass, int id) {
   }
   ++pass.unpacks;
   if (pass.profiler != nullptr) pass.profiler->unpacked(id);
-  reload_ahead(pass);
+  prefetch(pass);
 }
 
 void SessionCore::begin_backward(Pass& pass) {
@@ -82,7 +82,7 @@ void SessionCore::begin_backward(Pass& pass) {
   queue_reloads(pass);
   release_parts_of_others(pass);
   begin_first_gather(pass);
-  gather_ahead(pass);
+  prefetch_gathers(pass);
   for (const ValueId anchor : std::exchange(pass.anchors, {})) release_root(anchor, *pass.book);
 }
 
@@ -204,7 +204,7 @@ std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass
   return plan_->max_prefetch ? reload_window_.next_of(room) : reload_window_.next_within(room);
 }
 
-void SessionCore::reload_ahead(const Pass& pass) {
+void SessionCore::prefetch(const Pass& pass) {
   bool any = false;
   const auto start_all = [&] {
     while (const std::optional<ReloadItem> next = next_reload(pass)) {

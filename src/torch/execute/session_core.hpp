@@ -315,7 +315,7 @@ class SessionCore final : public Interceptor,
   void take_from_window(const BufferRef& buffer);
   void queue_next_pass();
   void ensure_on_device(SavedBuffer& buffer);
-  void reload_ahead(const Pass& pass);
+  void prefetch(const Pass& pass);
   [[nodiscard]] std::optional<ReloadItem> next_reload(const Pass& pass);
   void start_reload(SavedBuffer& buffer);
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
@@ -342,7 +342,7 @@ class SessionCore final : public Interceptor,
   /// From here on no rank shards anything of the forward that ran last. Before every gather.
   void close_forward();
   void all_gather_buffer(SavedBuffer& buffer);
-  void gather_ahead(Pass& pass);
+  void prefetch_gathers(Pass& pass);
   [[nodiscard]] Pass* next_to_gather() const;
   void begin_first_gather(Pass& pass);
   void begin_due_gathers(Pass& pass, int id);

@@ -21,22 +21,23 @@ void SessionCore::all_gather_buffer(SavedBuffer& buffer) {
   while (pass.gathers_begun <= position) begin_gather(pass);
   pass.gathers_wanted = std::max(pass.gathers_wanted, position + 1);
   begin_due_gathers(pass, buffer.id);
-  gather_ahead(pass);
+  prefetch_gathers(pass);
   end_gather(*shard);
   buffer.storage = std::exchange(shard->whole, c10::Storage());
   buffer.ready = true;
 }
 
-void SessionCore::gather_ahead(Pass& pass) {
-  std::size_t ahead = 0;
+void SessionCore::prefetch_gathers(Pass& pass) {
+  std::size_t prefetched = 0;
   const auto begin_some = [&](Pass& of) {
-    for (std::size_t i = of.gathers_wanted; i < of.gathers_begun; ++i) ahead += of.shards[i]->bytes;
+    for (std::size_t i = of.gathers_wanted; i < of.gathers_begun; ++i)
+      prefetched += of.shards[i]->bytes;
     while (of.gathers_begun < of.shards.size()) {
       const std::size_t bytes = of.shards[of.gathers_begun]->bytes;
-      if (ahead + bytes > sharding_.prefetch_window) return false;
+      if (prefetched + bytes > sharding_.prefetch_window) return false;
       close_forward();
       begin_gather(of);
-      ahead += bytes;
+      prefetched += bytes;
     }
     return true;
   };

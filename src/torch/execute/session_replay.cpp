@@ -54,7 +54,7 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
   note_stream(*buffer.pass, device_->current_stream());
   join_streams(*buffer.pass);
   if (!buffer.on_device() && !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
-  reload_ahead(*buffer.pass);
+  prefetch(*buffer.pass);
   return window.on(buffer.storage);
 }
 
@@ -77,7 +77,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
     }
     return original;
   }
-  reload_ahead(*buffer.pass);
+  prefetch(*buffer.pass);
   compared_[key].insert(buffer.recipe);
   const c10::Storage recomputed = value.recomputed;
   lock.unlock();

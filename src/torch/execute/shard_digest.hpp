@@ -13,8 +13,8 @@ namespace spillway {
 
 /// What the plans of all ranks must have in common, so that they gather the same buffers in the
 /// same order: what is done with every buffer, and in which order backward wants them. Windows are
-/// not in it: how far gathers run ahead, the ranks agree on in each step. 0 for a plan that shards
-/// nothing.
+/// not in it: how many gathers are prefetched, the ranks agree on in each step. 0 for a plan that
+/// shards nothing.
 [[nodiscard]] std::uint64_t shard_digest(const Plan& plan);
 
 }  // namespace spillway

@@ -86,7 +86,7 @@ Session session_with(const char* rules, Budget budget) {
   SessionOptions options = testing::with_rules(rules);
   options.layers = "layers";
   options.budget = budget;
-  options.prefetch_window.reset();  // Gathers would run ahead by so much.
+  options.prefetch_window.reset();  // So much would be prefetched.
   options.plan_in_background = false;
   return Session(std::move(options));
 }
