@@ -180,7 +180,7 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   ++step_.used_in_place;
   buffer.ready = true;
   if (moved) {
-    leave_to_owner(buffer);
+    return_to_owner(buffer);
   } else if (buffer.pass->profiler != nullptr) {
     buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
   }

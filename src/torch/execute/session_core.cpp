@@ -341,7 +341,7 @@ bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {
   if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
-    leave_to_owner(buffer);
+    return_to_owner(buffer);
     return false;
   }
   MemoryHold hold = device_->hold(buffer.storage);

@@ -210,7 +210,7 @@ class SessionCore final : public Interceptor,
   /// The owner of the original has freed or replaced its memory: from here on the session does what
   /// autograd does, which is to hold the storage and to read what it has. Precondition: the storage
   /// is the original.
-  void leave_to_owner(SavedBuffer& buffer);
+  void return_to_owner(SavedBuffer& buffer);
   /// From the next step on the buffer is kept, whatever plans say.
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();

@@ -36,7 +36,7 @@ void SessionCore::release_popped(const BufferRef& buffer) {
 
 void SessionCore::release(SavedBuffer& buffer) {
   if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
-    return leave_to_owner(buffer);
+    return return_to_owner(buffer);
   }
   if (buffer.digest >= 0) buffer.digest_at_release = digest_of(buffer.storage);
   clock_.uses_stream();
@@ -49,7 +49,7 @@ void SessionCore::release(SavedBuffer& buffer) {
   count_freed(buffer.bytes);
 }
 
-void SessionCore::leave_to_owner(SavedBuffer& buffer) {
+void SessionCore::return_to_owner(SavedBuffer& buffer) {
   count_fallback("the owner of a saved tensor freed or replaced its memory: left to it");
   if (buffer.ticket) {
     buffer.ticket = Ticket();  // Of what may be other content.
