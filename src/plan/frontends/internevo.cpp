@@ -103,7 +103,7 @@ void read_offloading(TomlReader& section, InternEvoSettings& settings,
 
 /// The profile's chunks; for a model recorded whole, as many runs of layers as there are chunks, of
 /// equal length as far as they go.
-ModelShape cut(const ModelShape& shape, const InternEvoSettings& settings) {
+ModelShape split(const ModelShape& shape, const InternEvoSettings& settings) {
   if (shape.chunks.size() != 1 || settings.num_chunks == 1) return shape;
   const LayerRange whole = shape.chunks.front();
   const int layers = count_of(whole);
@@ -113,13 +113,13 @@ ModelShape cut(const ModelShape& shape, const InternEvoSettings& settings) {
                                    " is impossible: the model has " + std::to_string(layers) +
                                    " layers");
   }
-  ModelShape cut{{}, shape.pipeline_rank};
+  ModelShape parts{{}, shape.pipeline_rank};
   for (int i = 0; i < settings.num_chunks; ++i) {
     const int begin = static_cast<int>(std::int64_t{layers} * i / settings.num_chunks);
     const int end = static_cast<int>(std::int64_t{layers} * (i + 1) / settings.num_chunks);
-    cut.chunks.push_back({whole.first + begin, whole.first + end - 1});
+    parts.chunks.push_back({whole.first + begin, whole.first + end - 1});
   }
-  return cut;
+  return parts;
 }
 
 /// Layers that are neither offloaded nor kept: [num_layers, int(checkpoint * layers)) of each
@@ -195,7 +195,7 @@ void add_rules(const InternEvoSettings& settings, const ModelShape& shape, Rules
     return;
   }
   require_layers(shape, settings.location, "[internevo]");
-  const ModelShape chunks = cut(shape, settings);
+  const ModelShape chunks = split(shape, settings);
   for (const LayerRange& chunk : chunks.chunks) {
     if (offloaded > count_of(chunk)) {
       throw ConfigError("rules", to_string(settings.location) + ": cpu_offloading.num_layers = " +

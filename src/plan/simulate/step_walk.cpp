@@ -153,7 +153,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
         if (item(what).managed) set_hidden(what, 0);
         break;
       case ItemEventKind::kAnchored:
-        enter(what);
+        add_to_device(what);
         if (item(what).part > 0) {
           start_shard(what);
         } else if (item(what).action == ActionKind::kOffload) {
@@ -161,7 +161,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
         }
         break;
       case ItemEventKind::kGivenUp:
-        leave(what);
+        remove_from_device(what);
         break;
       case ItemEventKind::kGone:
         give_up(what);
@@ -180,14 +180,14 @@ void StepWalk::set_hidden(ItemRef what, int hidden) {
   now.hidden = static_cast<signed char>(hidden);
 }
 
-void StepWalk::enter(ItemRef what) {
+void StepWalk::add_to_device(ItemRef what) {
   state(what).in_ledger = true;
   ledger_ += item(what).bytes;
   // What the model holds of an anchor is among the others' bytes too.
   set_hidden(what, item(what).anchor && model_has(what) ? -1 : 0);
 }
 
-void StepWalk::leave(ItemRef what) {
+void StepWalk::remove_from_device(ItemRef what) {
   state(what).in_ledger = false;
   ledger_ -= item(what).bytes;
   set_hidden(what, !item(what).anchor && model_has(what) ? 1 : 0);

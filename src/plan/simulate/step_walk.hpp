@@ -205,8 +205,8 @@ class StepWalk {
   void run_events(ItemEventKind first, ItemEventKind last);
 
   void set_hidden(ItemRef what, int hidden);
-  void enter(ItemRef what);
-  void leave(ItemRef what);
+  void add_to_device(ItemRef what);
+  void remove_from_device(ItemRef what);
 
   void save(int site);
   void start_offload(ItemRef what);

@@ -64,7 +64,7 @@ void StepWalk::unpack(int unpack) {
     if (pass.next_job < jobs.size() && jobs[pass.next_job].unpack == unpack) {
       repeat(jobs[pass.next_job++]);
     } else {
-      enter(what);  // The model still has it.
+      add_to_device(what);  // The model still has it.
     }
   }
   std::optional<std::int64_t> most = listener_.unpacked(*this, now_, unpack, fetched_);
@@ -80,7 +80,7 @@ void StepWalk::make_available(ItemRef what) {
   if (now.sharded) return all_gather_buffer(what);
   if (!now.in_ledger) {
     if (model_has(what)) {
-      enter(what);
+      add_to_device(what);
       now.ready = true;
     } else {
       fetched_ += item(what).bytes;
@@ -93,7 +93,7 @@ void StepWalk::make_available(ItemRef what) {
 }
 
 void StepWalk::start_reload(ItemRef what) {
-  enter(what);
+  add_to_device(what);
   state(what).reloading = true;
   bytes_back_ += item(what).bytes;
   listener_.copies_back(now_, what, item(what).bytes);
@@ -108,7 +108,7 @@ void StepWalk::repeat(const ReplayJob& job) {
   for (const int each : job.makes) made += item({now_.pass, each}).bytes;
   const std::int64_t cached = passes_[to_index(now_.pass)].cached;
   listener_.repeats(now_, job, bytes_with(other) - cached + made + job.transient_bytes);
-  for (const int each : job.makes) enter({now_.pass, each});
+  for (const int each : job.makes) add_to_device({now_.pass, each});
 }
 
 void StepWalk::prefetch(std::optional<std::int64_t> most) {
@@ -136,7 +136,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
     ItemState& now = state(next);
     if (now.gone || now.in_ledger) continue;
     if (model_has(next)) {
-      enter(next);
+      add_to_device(next);
       now.ready = true;
       continue;
     }
@@ -158,7 +158,7 @@ void StepWalk::give_up(ItemRef what) {
     now.in_ledger = false;
     free_part(what);
   } else if (now.in_ledger) {
-    leave(what);
+    remove_from_device(what);
   }
   set_hidden(what, 0);
   if (!now.copied || now.sharded) return;

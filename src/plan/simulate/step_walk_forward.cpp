@@ -11,7 +11,7 @@ void StepWalk::save(int site) {
   const int id = chunk_of(now_).model->chunk->sites[to_index(site)].buffer;
   const ItemRef what{now_.pass, id};
   if (item(what).managed && item(what).entered == now_.moment) {
-    enter(what);
+    add_to_device(what);
     if (item(what).part > 0) {
       start_shard(what);
     } else if (item(what).action == ActionKind::kOffload) {
@@ -65,7 +65,7 @@ void StepWalk::release_oldest() {
   if (!now.copied) copy_out(oldest);
   now.released = true;
   listener_.releases(now_, oldest);
-  leave(oldest);
+  remove_from_device(oldest);
 }
 
 void StepWalk::take_from_window(ItemRef what) {

@@ -29,7 +29,7 @@ void StepWalk::shard_answered(int number, std::size_t unanswered) {
     pass.asked.erase(pass.asked.begin());
     pass.shards.push_back(what.item);
     state(what).sharded = true;
-    if (state(what).in_ledger) leave(what);
+    if (state(what).in_ledger) remove_from_device(what);
     if (item(what).action == ActionKind::kOffload) offload_part(what);
   }
 }

@@ -8,17 +8,17 @@ namespace spillway {
 namespace {
 
 /// Divides the passes of one chunk into slots.
-class Cutter {
+class SlotSplitter {
  public:
-  Cutter(const ChunkSpace& space, int chunk)
+  SlotSplitter(const ChunkSpace& space, int chunk)
       : space_(space),
         chunk_(chunk),
         pieces_(space.model.end + 1),
         weight_(to_index(pieces_)),
-        may_leave_(to_index(pieces_)) {
+        movable_(to_index(pieces_)) {
     for (std::size_t id = 0; id < space.buffers.size(); ++id) note(id);
     for (int piece = 1; piece < pieces_; ++piece) {
-      may_leave_[to_index(piece)] += may_leave_[to_index(piece - 1)];
+      movable_[to_index(piece)] += movable_[to_index(piece - 1)];
     }
   }
 
@@ -30,14 +30,14 @@ class Cutter {
   }
 
   /// Begins a slot where the weight is at least `threshold`, which is more than 0.
-  [[nodiscard]] std::vector<Slot> cut(bool backward, std::int64_t threshold,
-                                      const std::vector<std::int64_t>& kept) const {
+  [[nodiscard]] std::vector<Slot> split(bool backward, std::int64_t threshold,
+                                        const std::vector<std::int64_t>& kept) const {
     const int begin = backward ? space_.model.backward_begins : 0;
     const int end = backward ? pieces_ : space_.model.backward_begins;
     std::vector<Slot> slots;
     for (int piece = begin; piece < end; ++piece) {
-      const bool cut_here = piece > 0 && weight_[to_index(piece - 1)] >= threshold;
-      if (slots.empty() || cut_here) slots.push_back({0, chunk_, piece, piece, 0});
+      const bool split_here = piece > 0 && weight_[to_index(piece - 1)] >= threshold;
+      if (slots.empty() || split_here) slots.push_back({0, chunk_, piece, piece, 0});
       slots.back().last = piece;
       slots.back().ns += space_.chunk->timeline[to_index(piece)].compute_ns;
     }
@@ -53,8 +53,8 @@ class Cutter {
     const int last_forward_use = std::max(life.last_forward_use, life.saved);
     const int need = life.first_need < 0 ? life.dropped : life.first_need;
     if (last_forward_use >= need) return;
-    if (last_forward_use + 1 < pieces_) may_leave_[to_index(last_forward_use + 1)] += life.bytes;
-    if (need + 1 < pieces_) may_leave_[to_index(need + 1)] -= life.bytes;
+    if (last_forward_use + 1 < pieces_) movable_[to_index(last_forward_use + 1)] += life.bytes;
+    if (need + 1 < pieces_) movable_[to_index(need + 1)] -= life.bytes;
     weight_[to_index(last_forward_use)] += life.bytes;
     if (life.first_need >= 0) weight_[to_index(life.first_need)] += life.bytes;
   }
@@ -64,9 +64,7 @@ class Cutter {
                                                const std::vector<std::int64_t>& kept) const {
     int most = slot.first;
     int least = slot.first;
-    const auto left = [&](int piece) {
-      return kept[to_index(piece)] - may_leave_[to_index(piece)];
-    };
+    const auto left = [&](int piece) { return kept[to_index(piece)] - movable_[to_index(piece)]; };
     for (int piece = slot.first + 1; piece <= slot.last; ++piece) {
       if (kept[to_index(piece)] > kept[to_index(most)]) most = piece;
       if (left(piece) > left(least)) least = piece;
@@ -82,18 +80,18 @@ class Cutter {
   const ChunkSpace& space_;
   int chunk_;
   int pieces_;
-  std::vector<std::int64_t> weight_;     // By moment.
-  std::vector<std::int64_t> may_leave_;  // By piece: bytes that may be moved.
+  std::vector<std::int64_t> weight_;   // By moment.
+  std::vector<std::int64_t> movable_;  // By piece: bytes that may be moved.
 };
 
 }  // namespace
 
 Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule,
              const KeptBytes& kept, int wanted) {
-  std::vector<Cutter> cutters;
+  std::vector<SlotSplitter> splitters;
   std::vector<int> space_of_step;
   for (std::size_t i = 0; i < spaces.size(); ++i) {
-    cutters.emplace_back(spaces[i], static_cast<int>(i));
+    splitters.emplace_back(spaces[i], static_cast<int>(i));
   }
   std::vector<std::int64_t> weights;
   for (const PassStep& step : schedule) {
@@ -101,7 +99,7 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
       return space.chunk->chunk == step.chunk;
     });
     space_of_step.push_back(static_cast<int>(found - spaces.begin()));
-    if (!step.backward) cutters[to_index(space_of_step.back())].add_weights(weights);
+    if (!step.backward) splitters[to_index(space_of_step.back())].add_weights(weights);
   }
   std::sort(weights.rbegin(), weights.rend());
   std::int64_t threshold = 1;
@@ -111,8 +109,8 @@ Slots::Slots(const std::vector<ChunkSpace>& spaces, const PassSchedule& schedule
   }
   for (std::size_t step = 0; step < schedule.size(); ++step) {
     first_of_step_.push_back(count());
-    const Cutter& cutter = cutters[to_index(space_of_step[step])];
-    for (Slot& slot : cutter.cut(schedule[step].backward, threshold, kept[step])) {
+    const SlotSplitter& splitter = splitters[to_index(space_of_step[step])];
+    for (Slot& slot : splitter.split(schedule[step].backward, threshold, kept[step])) {
       slot.step = static_cast<int>(step);
       slots_.push_back(std::move(slot));
     }
