@@ -41,7 +41,7 @@ class BackwardSetter final : public StepListener {
     Point point;
     point.chunk = position.chunk;
     point.unpack = unpack;
-    point.ledger = walk.ledger();
+    point.managed_bytes = walk.managed_bytes();
     point.before = std::exchange(replay_slack_, kNoAllowance);
     // Nothing can be prefetched for a backward that has not begun.
     const bool first = std::exchange(last_pass_, position.pass) != position.pass;
@@ -62,7 +62,7 @@ class BackwardSetter final : public StepListener {
       if (point.unpack >= 0) {
         std::int64_t& least =
             backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
-        least = std::min(least, point.ledger + prefetched);
+        least = std::min(least, point.managed_bytes + prefetched);
       }
       prefetched = std::max<std::int64_t>(0, std::min(prefetched, point.before));
       next_fetched = point.fetched;
@@ -73,7 +73,7 @@ class BackwardSetter final : public StepListener {
   struct Point {
     int chunk = 0;
     int unpack = -1;  // -1: a save.
-    std::int64_t ledger = 0;
+    std::int64_t managed_bytes = 0;
     std::int64_t fetched = 0;
     std::int64_t slack = kNoAllowance;   // Up to the next point.
     std::int64_t before = kNoAllowance;  // During the replay that led to this point.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/simulate/allowances.hpp"
-#include "plan/simulate/release_stretch.hpp"
+#include "plan/simulate/release_interval.hpp"
 #include "plan/simulate/step_walk.hpp"
 
 namespace spillway {
@@ -20,9 +20,9 @@ class ForwardSetter final : public StepListener {
 
   std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
                                     int site) override {
-    const Stretch stretch = until_next_save(walk, position);
+    const StepInterval interval = until_next_save(walk, position);
     const Releases releases =
-        releases_for(stretch, budget_, walk.ledger(), [&](const auto& release) {
+        releases_for(interval, budget_, walk.managed_bytes(), [&](const auto& release) {
           walk.for_each_in_window([&](ItemRef each) {
             const PlannedItem& item = walk.item(each);
             const int until = each.pass == position.pass ? item.model_until
@@ -31,8 +31,9 @@ class ForwardSetter final : public StepListener {
             return release(item.bytes, until, std::numeric_limits<int>::max());
           });
         });
-    const std::int64_t room = releases.ledger + budget_ - releases.most;
-    const std::int64_t allowance = std::max(releases.ledger, std::min(room, releases.before - 1));
+    const std::int64_t room = releases.managed_bytes + budget_ - releases.most;
+    const std::int64_t allowance =
+        std::max(releases.managed_bytes, std::min(room, releases.before - 1));
     std::int64_t& least =
         forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
     least = std::min(least, allowance);
@@ -46,23 +47,24 @@ class ForwardSetter final : public StepListener {
 
  private:
   /// What will be allocated up to the next save or unpack, if nothing is released.
-  [[nodiscard]] static Stretch until_next_save(const StepWalk& walk, const StepPosition& position) {
+  [[nodiscard]] static StepInterval until_next_save(const StepWalk& walk,
+                                                    const StepPosition& position) {
     const PlannedChunk& chunk = walk.chunk_of(position);
     const bool on = walk.backward_follows(position.pass);
     const int last = on ? chunk.model->end : chunk.model->backward_begins - 1;
     std::int64_t bytes = walk.bytes_with(0);
-    Stretch stretch;
+    StepInterval interval;
     for (StepPosition ahead = position; ahead.moment < last;) {
       ++ahead.moment;
       ahead.backward = ahead.moment >= chunk.model->backward_begins;
-      stretch.add(ahead.moment, bytes + walk.untracked_at(ahead));
+      interval.add(ahead.moment, bytes + walk.untracked_at(ahead));
       const MomentKind kind = chunk.moment(ahead.moment).kind;
       if (kind == MomentKind::kSave || kind == MomentKind::kUnpack) break;
       for (const ItemEvent& event : chunk.events_at(ahead.moment)) {
         bytes += change(walk, {position.pass, event.item}, event);
       }
     }
-    return stretch;
+    return interval;
   }
 
   /// The change of bytes on the device by a future event.
@@ -70,7 +72,7 @@ class ForwardSetter final : public StepListener {
                                            const ItemEvent& event) {
     const PlannedItem& item = walk.item(what);
     const bool resident =
-        walk.in_ledger(what) && (item.given_up < 0 || item.given_up >= event.moment);
+        walk.on_device(what) && (item.given_up < 0 || item.given_up >= event.moment);
     const bool anchored = item.anchor && (resident || item.entered <= event.moment);
     switch (event.kind) {
       case ItemEventKind::kBorn:

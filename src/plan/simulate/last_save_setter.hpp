@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/simulate/allowances.hpp"
-#include "plan/simulate/release_stretch.hpp"
+#include "plan/simulate/release_interval.hpp"
 #include "plan/simulate/step_walk.hpp"
 
 namespace spillway {
@@ -33,12 +33,12 @@ class LastSaveSetter final : public StepListener {
     walk_ = &walk;
     least_ = &forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
     target_ = walk.backward_follows(position.pass) ? budget_ : budget_ - reserve_;
-    ledger_ = walk.ledger();
-    stretch_ = {};
+    managed_bytes_ = walk.managed_bytes();
+    interval_ = {};
     staying_.clear();
     walk.for_each_in_window([&](ItemRef each) {
-      if (ledger_ > most) {
-        ledger_ -= walk.item(each).bytes;
+      if (managed_bytes_ > most) {
+        managed_bytes_ -= walk.item(each).bytes;
       } else {
         staying_.push_back(staying(walk, each));
       }
@@ -48,13 +48,13 @@ class LastSaveSetter final : public StepListener {
   }
 
   void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
-    if (walk_ != nullptr) stretch_.add(2 * walk_->position(position.pass, position.moment), bytes);
+    if (walk_ != nullptr) interval_.add(2 * walk_->position(position.pass, position.moment), bytes);
   }
 
   void repeats(const StepPosition& position, const ReplayJob& /*job*/,
                std::int64_t bytes) override {
     if (walk_ != nullptr)
-      stretch_.add(2 * walk_->position(position.pass, position.moment) + 1, bytes);
+      interval_.add(2 * walk_->position(position.pass, position.moment) + 1, bytes);
   }
 
   std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
@@ -64,12 +64,13 @@ class LastSaveSetter final : public StepListener {
 
   void finish() {
     if (std::exchange(walk_, nullptr) == nullptr) return;
-    const Releases releases = releases_for(stretch_, target_, ledger_, [&](const auto& release) {
-      for (const Staying& each : staying_) {
-        if (!release(each.bytes, each.from, each.to)) return;
-      }
-    });
-    if (releases.ledger == ledger_ || *least_ < releases.before) return;
+    const Releases releases =
+        releases_for(interval_, target_, managed_bytes_, [&](const auto& release) {
+          for (const Staying& each : staying_) {
+            if (!release(each.bytes, each.from, each.to)) return;
+          }
+        });
+    if (releases.managed_bytes == managed_bytes_ || *least_ < releases.before) return;
     *least_ = releases.before - 1;
     changed_ = true;
   }
@@ -78,7 +79,7 @@ class LastSaveSetter final : public StepListener {
   [[nodiscard]] bool changed() const noexcept { return changed_; }
 
  private:
-  /// What could still be released, and the part of the stretch that would gain from it.
+  /// What could still be released, and the part of the interval that would gain from it.
   struct Staying {
     std::int64_t bytes = 0;
     int from = 0;
@@ -95,12 +96,12 @@ class LastSaveSetter final : public StepListener {
   std::int64_t budget_;
   std::int64_t reserve_;
   Allowances& forward_;
-  const StepWalk* walk_ = nullptr;  // During a stretch.
+  const StepWalk* walk_ = nullptr;  // During an interval.
   std::int64_t* least_ = nullptr;
   bool changed_ = false;
   std::int64_t target_ = 0;
-  std::int64_t ledger_ = 0;  // Once the save has released what it does so far.
-  Stretch stretch_;          // Pieces at even moments, replays behind them.
+  std::int64_t managed_bytes_ = 0;  // Once the save has released what it does so far.
+  StepInterval interval_;           // Pieces at even moments, replays behind them.
   std::vector<Staying> staying_;
 };
 

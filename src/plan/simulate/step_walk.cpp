@@ -181,15 +181,15 @@ void StepWalk::set_hidden(ItemRef what, int hidden) {
 }
 
 void StepWalk::add_to_device(ItemRef what) {
-  state(what).in_ledger = true;
-  ledger_ += item(what).bytes;
+  state(what).on_device = true;
+  managed_bytes_ += item(what).bytes;
   // What the model holds of an anchor is among the others' bytes too.
   set_hidden(what, item(what).anchor && model_has(what) ? -1 : 0);
 }
 
 void StepWalk::remove_from_device(ItemRef what) {
-  state(what).in_ledger = false;
-  ledger_ -= item(what).bytes;
+  state(what).on_device = false;
+  managed_bytes_ -= item(what).bytes;
   set_hidden(what, !item(what).anchor && model_has(what) ? 1 : 0);
 }
 

@@ -57,13 +57,13 @@ class StepListener {
   virtual void has_gathered(const StepPosition& /*position*/, ItemRef /*what*/) {}
   /// Groups of small copies that are still open are queued.
   virtual void hands_over() {}
-  /// A site was saved. Returns the limit on bytes in the ledger, if it overrides the plan's.
+  /// A site was saved. Returns the limit on the managed bytes, if it overrides the plan's.
   virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/,
                                             const StepPosition& /*position*/, int /*site*/) {
     return std::nullopt;
   }
   /// The unpacked item is available; `fetched` bytes of it had to be copied back now. Returns the
-  /// limit on bytes in the ledger, prefetched ones included, as above.
+  /// limit on the managed bytes, prefetched ones included, as above.
   virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/,
                                                const StepPosition& /*position*/, int /*unpack*/,
                                                std::int64_t /*fetched*/) {
@@ -76,7 +76,7 @@ struct StepLimits {
   std::int64_t offload_window = 0;
   std::int64_t prefetch_window = 0;
   std::int64_t host = 0;
-  bool windows = true;  ///< False: only the listener limits the ledger.
+  bool windows = true;  ///< False: only the listener limits managed bytes.
   /// As Plan has them, besides allowances.
   std::optional<std::int64_t> max_pending_release = {};
   std::optional<std::int64_t> max_prefetch = {};
@@ -104,10 +104,10 @@ class StepWalk {
 
   /// Bytes on the device, above what was there before the step, if `other` are those of the piece.
   [[nodiscard]] std::int64_t bytes_with(std::int64_t other) const {
-    return other + base_bytes_ + ledger_ + hidden_bytes_ + cached_bytes_;
+    return other + base_bytes_ + managed_bytes_ + hidden_bytes_ + cached_bytes_;
   }
   /// Bytes of managed items on the device.
-  [[nodiscard]] std::int64_t ledger() const noexcept { return ledger_; }
+  [[nodiscard]] std::int64_t managed_bytes() const noexcept { return managed_bytes_; }
   /// Whether a buffer was kept because host memory was full.
   [[nodiscard]] bool found_no_room() const noexcept { return found_no_room_; }
   [[nodiscard]] std::int64_t host_peak() const noexcept { return host_peak_; }
@@ -131,7 +131,7 @@ class StepWalk {
   }
   /// Whether the model references it at the current moment of its pass.
   [[nodiscard]] bool model_has(ItemRef what) const;
-  [[nodiscard]] bool in_ledger(ItemRef what) const { return state(what).in_ledger; }
+  [[nodiscard]] bool on_device(ItemRef what) const { return state(what).on_device; }
   /// What may be released, oldest first, as long as `look` says true.
   template <typename Look>
   void for_each_in_window(Look&& look) const {
@@ -146,7 +146,7 @@ class StepWalk {
 
  private:
   struct ItemState {
-    bool in_ledger = false;
+    bool on_device = false;
     bool in_window = false;
     bool copied = false;  // It has host memory.
     bool released = false;
@@ -257,8 +257,8 @@ class StepWalk {
   std::int64_t base_bytes_ = 0;  // Of passes that do not run.
   // Of the chunk that runs, if it has run before: what it had added by then.
   const std::vector<std::int64_t>* grown_ = nullptr;
-  std::int64_t ledger_ = 0;
-  // On the device and in neither the ledger nor the untracked bytes, less what is in both.
+  std::int64_t managed_bytes_ = 0;
+  // On the device and in neither the managed nor the untracked bytes, less what is in both.
   std::int64_t hidden_bytes_ = 0;
   std::int64_t cached_bytes_ = 0;
   std::deque<ItemRef> window_;  // Some may have been taken out.

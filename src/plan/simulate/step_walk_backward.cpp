@@ -58,7 +58,7 @@ void StepWalk::unpack(int unpack) {
     // It is on the device.
   } else if (item(what).action != ActionKind::kRecompute) {
     make_available(what);
-  } else if (!state(what).in_ledger) {
+  } else if (!state(what).on_device) {
     Pass& pass = passes_[to_index(now_.pass)];
     const std::vector<ReplayJob>& jobs = chunk_of(now_).replays.jobs;
     if (pass.next_job < jobs.size() && jobs[pass.next_job].unpack == unpack) {
@@ -78,7 +78,7 @@ void StepWalk::unpack(int unpack) {
 void StepWalk::make_available(ItemRef what) {
   ItemState& now = state(what);
   if (now.sharded) return all_gather_buffer(what);
-  if (!now.in_ledger) {
+  if (!now.on_device) {
     if (model_has(what)) {
       add_to_device(what);
       now.ready = true;
@@ -128,13 +128,13 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
     const auto within = [&](std::int64_t limit) {
       return prefetched_bytes_ == 0 || prefetched_bytes_ + bytes <= limit;
     };
-    const bool fits =
-        most ? ledger_ + bytes <= *most && (!limits_.max_prefetch || within(*limits_.max_prefetch))
-             : within(limits_.prefetch_window);
+    const bool fits = most ? managed_bytes_ + bytes <= *most &&
+                                 (!limits_.max_prefetch || within(*limits_.max_prefetch))
+                           : within(limits_.prefetch_window);
     if (!fits) break;
     reloads_.pop_front();
     ItemState& now = state(next);
-    if (now.gone || now.in_ledger) continue;
+    if (now.gone || now.on_device) continue;
     if (model_has(next)) {
       add_to_device(next);
       now.ready = true;
@@ -153,11 +153,11 @@ void StepWalk::give_up(ItemRef what) {
   now.gone = true;
   if (now.in_window) take_from_window(what);
   if (now.prefetched) prefetched_bytes_ -= item(what).bytes;
-  if (now.in_ledger && now.gathering) {
-    ledger_ -= item(what).whole;
-    now.in_ledger = false;
+  if (now.on_device && now.gathering) {
+    managed_bytes_ -= item(what).whole;
+    now.on_device = false;
     free_part(what);
-  } else if (now.in_ledger) {
+  } else if (now.on_device) {
     remove_from_device(what);
   }
   set_hidden(what, 0);

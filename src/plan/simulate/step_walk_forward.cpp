@@ -24,7 +24,7 @@ void StepWalk::save(int site) {
     most =
         static_cast<std::int64_t>(chunk_of(now_).plan->forward_allowance[to_index(site)].count());
   }
-  while (most && ledger_ > *most && window_bytes_ > 0) release_oldest();
+  while (most && managed_bytes_ > *most && window_bytes_ > 0) release_oldest();
   while (limits_.max_pending_release && window_bytes_ > *limits_.max_pending_release)
     release_oldest();
 }

@@ -17,7 +17,7 @@ void StepLimits::set_shard_windows(const Limits& limits) {
 
 void StepWalk::start_shard(ItemRef what) {
   state(what).part_here = true;
-  ledger_ += item(what).part;
+  managed_bytes_ += item(what).part;
   passes_[to_index(what.pass)].asked.push_back(what.item);
   shard_answered(what.pass, 1);
 }
@@ -29,7 +29,7 @@ void StepWalk::shard_answered(int number, std::size_t unanswered) {
     pass.asked.erase(pass.asked.begin());
     pass.shards.push_back(what.item);
     state(what).sharded = true;
-    if (state(what).in_ledger) remove_from_device(what);
+    if (state(what).on_device) remove_from_device(what);
     if (item(what).action == ActionKind::kOffload) offload_part(what);
   }
 }
@@ -61,7 +61,7 @@ void StepWalk::release_part(ItemRef what) {
   state(what).released = true;
   listener_.releases(now_, what);
   state(what).part_here = false;
-  ledger_ -= item(what).part;
+  managed_bytes_ -= item(what).part;
 }
 
 void StepWalk::release_parts_of_others() {
@@ -138,13 +138,13 @@ void StepWalk::begin_gather(int number) {
   const ItemRef what{number, pass.shards[pass.gathers_begun++]};
   ItemState& now = state(what);
   now.gathering = true;
-  now.in_ledger = true;
-  ledger_ += item(what).whole;
+  now.on_device = true;
+  managed_bytes_ += item(what).whole;
   bytes_gathered_ += item(what).bytes;
   const bool away = !now.part_here;
   if (away) {
     now.part_here = true;
-    ledger_ += item(what).part;
+    managed_bytes_ += item(what).part;
     bytes_back_ += item(what).part;
     listener_.copies_back(now_, what, item(what).part);
     listener_.hands_over();
@@ -152,8 +152,8 @@ void StepWalk::begin_gather(int number) {
   listener_.gathers(now_, what, away);
   if (!now.gone) return;
   end_gather(what);
-  ledger_ -= item(what).whole;
-  now.in_ledger = false;
+  managed_bytes_ -= item(what).whole;
+  now.on_device = false;
 }
 
 void StepWalk::end_gather(ItemRef what) {
@@ -171,7 +171,7 @@ void StepWalk::free_part(ItemRef what) {
     now.part_leaves = false;
     part_window_bytes_ -= item(what).part;
   }
-  if (now.part_here) ledger_ -= item(what).part;
+  if (now.part_here) managed_bytes_ -= item(what).part;
   now.part_here = false;
   if (now.copied) host_bytes_ -= item(what).part;
   now.copied = false;

@@ -232,7 +232,7 @@ class Check {
   }
 
   void find_bytes() {
-    ledger_.assign(to_index(positions_) + 2, 0);
+    managed_bytes_.assign(to_index(positions_) + 2, 0);
     bytes_.assign(to_index(positions_) + 2, 0);
     for (const CheckedPass& pass : passes_) {
       for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
@@ -243,7 +243,7 @@ class Check {
     }
     add_persistent();
     for (std::size_t i = 1; i < bytes_.size(); ++i) {
-      ledger_[i] += ledger_[i - 1];
+      managed_bytes_[i] += managed_bytes_[i - 1];
       bytes_[i] += bytes_[i - 1];
     }
   }
@@ -257,7 +257,7 @@ class Check {
   void add_item(const CheckedPass& pass, int id) {
     const PlannedItem& item = pass.chunk->items[to_index(id)];
     std::vector<Interval> there = held(pass, id);
-    for (const Interval& each : there) add(ledger_, each, item.bytes);
+    for (const Interval& each : there) add(managed_bytes_, each, item.bytes);
     const int model_until = item.model_until < 0 ? -1 : pass.position(item.model_until);
     if (item.anchor) {
       for (Interval& each : there) each.after = std::max(each.after, model_until);
@@ -343,7 +343,7 @@ class Check {
       const int here = pass.position(moment);
       const auto over = [&](const std::vector<Bytes>& allowances) {
         return !allowances.empty() &&
-               ledger_[to_index(here) + 1] >
+               managed_bytes_[to_index(here) + 1] >
                    static_cast<std::int64_t>(allowances[to_index(now.index)].count());
       };
       if (now.kind == MomentKind::kSave && over(plan.forward_allowance) && may_release(here)) {
@@ -425,7 +425,7 @@ class Check {
   int positions_ = 0;
   std::map<std::pair<int, int>, const SimulatedTransfer*> transfers_;  // By pass and item.
   std::vector<int> points_;
-  std::vector<std::int64_t> ledger_;  // By moment of the step: up to it.
+  std::vector<std::int64_t> managed_bytes_;  // By moment of the step: up to it.
   std::vector<std::int64_t> bytes_;
   std::vector<std::string> problems_;
 };

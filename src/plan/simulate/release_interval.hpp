@@ -1,4 +1,4 @@
-/// The bytes of a stretch of a step, and how much must be released for it to stay within a budget.
+/// Bytes in an interval of a step, and how much must be released for it to stay within a budget.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-/// Bytes over a stretch of a step, and what becomes of them as one thing after another is released.
-class Stretch {
+/// Bytes over an interval of a step, and what becomes of them as one item after another is freed.
+class StepInterval {
  public:
   void add(int moment, std::int64_t bytes) {
     moments_.push_back(moment);
@@ -35,24 +35,24 @@ class Stretch {
   std::int64_t most_ = std::numeric_limits<std::int64_t>::min();
 };
 
-/// How many of what may be released must be, oldest first, so that a stretch stays within the
+/// How many of what may be released must be, oldest first, so that an interval stays within the
 /// budget; as few as possible. Where that cannot be, those with which it comes nearest.
 struct Releases {
-  std::int64_t ledger = 0;                                         ///< Afterwards.
+  std::int64_t managed_bytes = 0;                                  ///< Afterwards.
   std::int64_t before = std::numeric_limits<std::int64_t>::max();  ///< Before the last of them.
-  std::int64_t most = 0;                                           ///< Bytes of the stretch then.
+  std::int64_t most = 0;                                           ///< Bytes of the interval then.
 };
 
 template <typename ForEach>
-Releases releases_for(Stretch stretch, std::int64_t budget, std::int64_t ledger,
+Releases releases_for(StepInterval interval, std::int64_t budget, std::int64_t managed_bytes,
                       ForEach&& for_each) {
-  Releases best{ledger, std::numeric_limits<std::int64_t>::max(), stretch.most()};
+  Releases best{managed_bytes, std::numeric_limits<std::int64_t>::max(), interval.most()};
   if (best.most <= budget) return best;
-  std::int64_t now = ledger;
+  std::int64_t now = managed_bytes;
   for_each([&](std::int64_t bytes, int from, int to) {
-    stretch.take(bytes, from, to);
+    interval.take(bytes, from, to);
     const std::int64_t before = std::exchange(now, now - bytes);
-    if (stretch.most() < best.most) best = {now, before, stretch.most()};
+    if (interval.most() < best.most) best = {now, before, interval.most()};
     return best.most > budget;
   });
   return best;
