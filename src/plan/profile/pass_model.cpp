@@ -31,7 +31,7 @@ class Modeller {
     for (const BufferProfile& buffer : chunk.buffers) {
       BufferLife& life = model_.buffers[to_index(buffer.id)];
       life.bytes = handed_out(buffer.size, granularity);
-      life.born = life.saved = life.last_forward_use = life.dropped = -1;
+      life.allocated = life.saved = life.last_forward_use = life.dropped = -1;
       life.counted = is_step_memory(buffer.fixed);
       life.movable = buffer.fixed == FixedReason::kNone;
       life.caller_owned = buffer.fixed == FixedReason::kCallerOwned;
@@ -109,8 +109,9 @@ class Modeller {
     if (life.dropped < 0) life.dropped = model_.end;
     if (life.saved < 0) life.saved = 0;
     const int maker = buffer.value < 0 ? -1 : chunk_.values[to_index(buffer.value)].call;
-    life.born = maker < 0 ? life.saved : std::min(life.saved, model_.calls[to_index(maker)].ends);
-    if (life.born < 0) life.born = life.saved;
+    life.allocated =
+        maker < 0 ? life.saved : std::min(life.saved, model_.calls[to_index(maker)].ends);
+    if (life.allocated < 0) life.allocated = life.saved;
     life.last_forward_use = buffer.last_forward_use < 0 ? life.dropped : buffer.last_forward_use;
   }
 

@@ -18,7 +18,7 @@ struct BufferLife {
   std::int64_t bytes = 0;  ///< As the allocator hands them out.
   /// The moment at which it was made: the end of its call, or its save if that comes first. While
   /// its call runs it is in Moment::untracked_bytes.
-  int born = 0;
+  int allocated = 0;
   int saved = 0;  ///< The moment of its first save.
   /// From this moment on only autograd references it; `dropped` if there is none.
   int last_forward_use = 0;

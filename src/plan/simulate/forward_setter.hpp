@@ -75,7 +75,7 @@ class ForwardSetter final : public StepListener {
         walk.on_device(what) && (item.given_up < 0 || item.given_up >= event.moment);
     const bool anchored = item.anchor && (resident || item.entered <= event.moment);
     switch (event.kind) {
-      case ItemEventKind::kBorn:
+      case ItemEventKind::kAllocated:
         return item.bytes;
       case ItemEventKind::kLastForwardUse:
         if (item.anchor) return anchored ? item.bytes : 0;
@@ -84,7 +84,7 @@ class ForwardSetter final : public StepListener {
         return event.moment < item.model_until ? 0 : item.bytes;
       case ItemEventKind::kGivenUp:
         return event.moment < item.model_until ? 0 : -item.bytes;
-      case ItemEventKind::kGone:
+      case ItemEventKind::kFreed:
         return resident || !item.managed ? -item.bytes : 0;
     }
     return 0;

@@ -88,7 +88,7 @@ class LastSaveSetter final : public StepListener {
 
   [[nodiscard]] static Staying staying(const StepWalk& walk, ItemRef what) {
     const PlannedItem& item = walk.item(what);
-    const int until = item.needed < 0 ? item.gone : item.needed;
+    const int until = item.needed < 0 ? item.freed : item.needed;
     return {item.bytes, 2 * walk.position(what.pass, item.model_until),
             2 * walk.position(what.pass, until)};
   }

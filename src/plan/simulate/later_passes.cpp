@@ -18,7 +18,7 @@ class KeptBytes {
  public:
   KeptBytes(const ChunkProfile& chunk, Bytes granularity)
       : at_(chunk.timeline.size() + 1), backward_(0) {
-    std::vector<int> born(chunk.buffers.size(), -1);
+    std::vector<int> allocated(chunk.buffers.size(), -1);
     std::vector<int> dropped(chunk.buffers.size(), static_cast<int>(chunk.timeline.size()) - 1);
     for (std::size_t i = 0; i < chunk.timeline.size(); ++i) {
       const Moment& moment = chunk.timeline[i];
@@ -26,18 +26,18 @@ class KeptBytes {
       if (moment.kind == MomentKind::kBackwardBegins) backward_ = now;
       if (moment.kind == MomentKind::kDrop) dropped[to_index(moment.index)] = now;
       if (moment.kind == MomentKind::kSave) {
-        first(born[to_index(chunk.sites[to_index(moment.index)].buffer)], now);
+        first(allocated[to_index(chunk.sites[to_index(moment.index)].buffer)], now);
       }
       if (moment.kind != MomentKind::kCallEnds) continue;
       for (const BufferProfile& buffer : chunk.buffers) {
-        if (buffer.producer.call == moment.index) first(born[to_index(buffer.id)], now);
+        if (buffer.producer.call == moment.index) first(allocated[to_index(buffer.id)], now);
       }
     }
     const std::uint64_t step = std::max<std::uint64_t>(granularity.count(), 1);
     for (const BufferProfile& buffer : chunk.buffers) {
-      if (!is_step_memory(buffer.fixed) || born[to_index(buffer.id)] < 0) continue;
+      if (!is_step_memory(buffer.fixed) || allocated[to_index(buffer.id)] < 0) continue;
       const std::uint64_t bytes = (buffer.size.count() + step - 1) / step * step;
-      for (int i = born[to_index(buffer.id)] + 1; i <= dropped[to_index(buffer.id)]; ++i) {
+      for (int i = allocated[to_index(buffer.id)] + 1; i <= dropped[to_index(buffer.id)]; ++i) {
         at_[to_index(i)] += static_cast<std::int64_t>(bytes);
       }
     }

@@ -23,12 +23,12 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
     item.action = life.movable ? chunk.plan->decisions[i].action.kind : ActionKind::kKeep;
     item.counted = life.counted;
     item.managed = life.managed;
-    item.born = life.born;
+    item.allocated = life.allocated;
     item.entered = life.managed ? life.saved : -1;
     item.model_until = std::min(life.last_forward_use, life.dropped);
     item.given_up = chunk.replays.given_up[i];
     item.dropped = life.dropped;
-    item.gone = chunk.replays.needed_until[i];
+    item.freed = chunk.replays.needed_until[i];
     if (life.movable) shard(item, chunk.plan->decisions[i].action, ranks);
     chunk.items.push_back(item);
   }
@@ -55,8 +55,8 @@ void add_anchors(PlannedChunk& chunk, int ranks) {
     item.managed = true;
     item.entered = chunk.replays.anchored[i];
     item.model_until = last_use_after(chunk, chunk.model->last_read[value]);
-    item.gone = chunk.replays.needed_until[buffers + i];
-    item.dropped = item.gone;
+    item.freed = chunk.replays.needed_until[buffers + i];
+    item.dropped = item.freed;
     if (call.no_replay != kCollective) shard(item, anchor.action, ranks);
     chunk.items.push_back(item);
   }
@@ -81,11 +81,11 @@ void add_events(PlannedChunk& chunk) {
   };
   for (std::size_t i = 0; i < chunk.items.size(); ++i) {
     const PlannedItem& item = chunk.items[i];
-    if (item.counted) add(item.born, ItemEventKind::kBorn, i);
+    if (item.counted) add(item.allocated, ItemEventKind::kAllocated, i);
     if (item.counted || item.managed) add(item.model_until, ItemEventKind::kLastForwardUse, i);
     if (item.anchor) add(item.entered, ItemEventKind::kAnchored, i);
     add(item.given_up, ItemEventKind::kGivenUp, i);
-    if (item.counted || item.entered >= 0) add(item.gone, ItemEventKind::kGone, i);
+    if (item.counted || item.entered >= 0) add(item.freed, ItemEventKind::kFreed, i);
   }
   std::sort(chunk.events.begin(), chunk.events.end(), [](const ItemEvent& a, const ItemEvent& b) {
     return std::tie(a.moment, a.kind, a.item) < std::tie(b.moment, b.kind, b.item);

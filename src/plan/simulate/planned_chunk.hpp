@@ -22,18 +22,18 @@ struct PlannedItem {
   bool anchor = false;
   bool counted = false;  ///< As BufferLife says; never for anchors, as long as the model has them.
   bool managed = false;  ///< The session manages it.
-  int born = -1;         ///< Moments, as in BufferLife and ReplayPlan. -1: never.
+  int allocated = -1;    ///< Moments, as in BufferLife and ReplayPlan. -1: never.
   int entered = -1;      ///< The session has it from here on: its first save, or as an anchor.
   int model_until = -1;  ///< The model's last reference ends here.
   int given_up = -1;     ///< Of recomputed ones.
   int needed = -1;       ///< Backward, or a replay in it, first reads it here. -1: never.
   int dropped = -1;      ///< By autograd: from here on no bytes count as its own.
-  int gone = -1;         ///< The session has released it.
+  int freed = -1;        ///< The session has released it.
 };
 
 /// In the order in which they are handled at a moment; the moment's own action follows those of the
 /// model.
-enum class ItemEventKind { kBorn, kLastForwardUse, kAnchored, kGivenUp, kGone };
+enum class ItemEventKind { kAllocated, kLastForwardUse, kAnchored, kGivenUp, kFreed };
 
 struct ItemEvent {
   int moment = 0;

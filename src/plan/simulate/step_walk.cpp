@@ -112,24 +112,24 @@ void StepWalk::run_part(int first, int last) {
 
 void StepWalk::act() {
   const Moment& moment = chunk_of(now_).moment(now_.moment);
-  run_events(ItemEventKind::kBorn, ItemEventKind::kLastForwardUse);
+  run_events(ItemEventKind::kAllocated, ItemEventKind::kLastForwardUse);
   switch (moment.kind) {
     case MomentKind::kCallBegins:
     case MomentKind::kCallEnds:
     case MomentKind::kDrop:
     case MomentKind::kEnd:
-      run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
+      run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
       break;
     case MomentKind::kSave:
       save(moment.index);
       break;
     case MomentKind::kBackwardBegins:
       begin_backward();
-      run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
+      run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
       break;
     case MomentKind::kUnpack:
       unpack(moment.index);
-      run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
+      run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
       break;
   }
   Pass& pass = passes_[to_index(now_.pass)];
@@ -146,7 +146,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
     if (event.kind < first || event.kind > last) continue;
     const ItemRef what{now_.pass, event.item};
     switch (event.kind) {
-      case ItemEventKind::kBorn:
+      case ItemEventKind::kAllocated:
         set_hidden(what, 1);
         break;
       case ItemEventKind::kLastForwardUse:
@@ -163,7 +163,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
       case ItemEventKind::kGivenUp:
         remove_from_device(what);
         break;
-      case ItemEventKind::kGone:
+      case ItemEventKind::kFreed:
         give_up(what);
         break;
     }

@@ -153,7 +153,7 @@ class StepWalk {
     bool reloading = false;
     bool ready = false;
     bool prefetched = false;
-    bool gone = false;
+    bool freed = false;
     bool sharded = false;      // This rank has only a part of it.
     bool gathering = false;    // Its all-gather has begun.
     bool whole = false;        // It was all-gathered.

@@ -28,7 +28,7 @@ void StepWalk::queue_reloads(int number) {
     const ItemRef what{number, id};
     if (state(what).in_window) {
       take_from_window(what);  // Its backward is near: it stays.
-    } else if (state(what).released && !state(what).gone) {
+    } else if (state(what).released && !state(what).freed) {
       reloads_.push_back(what);
     }
   }
@@ -134,7 +134,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
     if (!fits) break;
     reloads_.pop_front();
     ItemState& now = state(next);
-    if (now.gone || now.on_device) continue;
+    if (now.freed || now.on_device) continue;
     if (model_has(next)) {
       add_to_device(next);
       now.ready = true;
@@ -150,7 +150,7 @@ bool StepWalk::start_reloads(std::optional<std::int64_t> most) {
 
 void StepWalk::give_up(ItemRef what) {
   ItemState& now = state(what);
-  now.gone = true;
+  now.freed = true;
   if (now.in_window) take_from_window(what);
   if (now.prefetched) prefetched_bytes_ -= item(what).bytes;
   if (now.on_device && now.gathering) {

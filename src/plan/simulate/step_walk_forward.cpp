@@ -18,7 +18,7 @@ void StepWalk::save(int site) {
       start_offload(what);
     }
   }
-  run_events(ItemEventKind::kAnchored, ItemEventKind::kGone);
+  run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
   std::optional<std::int64_t> most = listener_.saved(*this, now_, site);
   if (!most && has_allowance()) {
     most =

@@ -150,7 +150,7 @@ void StepWalk::begin_gather(int number) {
     listener_.hands_over();
   }
   listener_.gathers(now_, what, away);
-  if (!now.gone) return;
+  if (!now.freed) return;
   end_gather(what);
   managed_bytes_ -= item(what).whole;
   now.on_device = false;

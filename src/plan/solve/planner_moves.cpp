@@ -68,7 +68,7 @@ std::vector<Move> moves_against_peak(const std::vector<ChunkSpace>& spaces, cons
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {
       const BufferLife& life = space.model.buffers[id];
       const ActionKind now = choice[chunk].buffers[id];
-      const bool alive = !here || (life.born <= peak.moment && peak.moment <= life.dropped);
+      const bool alive = !here || (life.allocated <= peak.moment && peak.moment <= life.dropped);
       if (!life.counted || !alive) continue;
       for (const ActionKind kind : others(space.buffers[id], now)) {
         // Kept buffers first, cheapest per byte; buffers that are already moved help little.

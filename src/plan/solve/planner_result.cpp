@@ -100,7 +100,7 @@ std::string infeasible_text(const Search& search, const Candidate& smallest, Byt
     other = space.chunk->timeline[to_index(peak.moment)].untracked_bytes;
     for (std::size_t id = 0; id < space.buffers.size(); ++id) {
       const BufferLife& life = space.model.buffers[id];
-      const bool alive = life.born < peak.moment && peak.moment <= life.dropped;
+      const bool alive = life.allocated < peak.moment && peak.moment <= life.dropped;
       const bool closed = life.counted && life.movable && !space.decided.open[id];
       if (alive && closed && space.buffers[id].keep) pinned += life.bytes;
     }

@@ -62,7 +62,7 @@ class SpaceBuilder {
   }
 
   [[nodiscard]] static bool life_is_known(const BufferLife& life) {
-    return life.born <= life.last_forward_use && life.saved <= life.dropped;
+    return life.allocated <= life.last_forward_use && life.saved <= life.dropped;
   }
 
   void find_reads() {

@@ -42,14 +42,14 @@ TEST(PassModel, FindsEveryMomentOfABuffer) {
   const PassModel model = model_of(profile.chunks[0], Bytes(0));
   const BufferLife& a = model.buffers[0];
   EXPECT_EQ(a.bytes, 1000);
-  EXPECT_EQ(a.born, 1);
+  EXPECT_EQ(a.allocated, 1);
   EXPECT_EQ(a.saved, 3);
   EXPECT_EQ(a.last_forward_use, 5);
   EXPECT_EQ(a.first_need, 10);
   EXPECT_EQ(a.last_need, 10);
   EXPECT_EQ(a.dropped, 12);
   EXPECT_TRUE(a.movable);
-  EXPECT_EQ(model.buffers[1].born, 4) << "saved while its call runs";
+  EXPECT_EQ(model.buffers[1].allocated, 4) << "saved while its call runs";
   EXPECT_EQ(model.buffers[1].last_forward_use, 7);
   EXPECT_EQ(model.backward_begins, 8);
   EXPECT_EQ(model.end, 13);

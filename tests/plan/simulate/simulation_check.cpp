@@ -201,22 +201,22 @@ class Check {
     const PlannedItem& item = pass.chunk->items[to_index(id)];
     if (!item.managed || item.entered < 0) return {};
     const int entered = pass.position(item.entered);
-    const int gone = pass.position(item.gone);
+    const int freed = pass.position(item.freed);
     if (item.action == ActionKind::kRecompute) {
       std::vector<Interval> intervals = {{entered, pass.position(item.given_up)}};
       const int recomputed = recomputed_at(pass, id);
-      if (recomputed >= 0) intervals.push_back({pass.position(recomputed), gone});
+      if (recomputed >= 0) intervals.push_back({pass.position(recomputed), freed});
       return intervals;
     }
     const auto found = transfers_.find({pass_of(pass.key), id});
-    if (found == transfers_.end() || found->second->released < 0) return {{entered, gone}};
+    if (found == transfers_.end() || found->second->released < 0) return {{entered, freed}};
     const SimulatedTransfer& transfer = *found->second;
     std::vector<Interval> intervals = {
         {entered, position(transfer.released_in, transfer.released)}};
     if (transfer.reloaded >= 0) {
-      intervals.push_back({position(transfer.reloaded_in, transfer.reloaded), gone});
+      intervals.push_back({position(transfer.reloaded_in, transfer.reloaded), freed});
     } else if (item.needed >= 0) {
-      intervals.push_back({pass.position(item.needed), gone});  // The model still had it.
+      intervals.push_back({pass.position(item.needed), freed});  // The model still had it.
     }
     return intervals;
   }
@@ -262,8 +262,8 @@ class Check {
     if (item.anchor) {
       for (Interval& each : there) each.after = std::max(each.after, model_until);
     } else if (item.counted) {
-      const int until = item.managed ? model_until : pass.position(item.gone);
-      there.push_back({pass.position(item.born), until});
+      const int until = item.managed ? model_until : pass.position(item.freed);
+      there.push_back({pass.position(item.allocated), until});
     }
     // Each moment counts once, however many hold it.
     std::sort(there.begin(), there.end(),
@@ -362,7 +362,7 @@ class Check {
       for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
         const PlannedItem& item = pass.chunk->items[id];
         if (item.action != ActionKind::kOffload || item.entered < 0) continue;
-        if (pass.position(item.entered) > here || pass.position(item.gone) <= here) continue;
+        if (pass.position(item.entered) > here || pass.position(item.freed) <= here) continue;
         const auto found = transfers_.find({pass_of(pass.key), static_cast<int>(id)});
         const bool goes = found != transfers_.end() && found->second->released >= 0;
         if (goes && position(found->second->released_in, found->second->released) > here) {

@@ -27,17 +27,18 @@ inline std::int64_t kept_peak(const Profile& profile) {
   for (const Moment& moment : chunk.timeline) total.push_back(moment.untracked_bytes);
   for (const BufferProfile& buffer : chunk.buffers) {
     if (!is_step_memory(buffer.fixed)) continue;
-    int born = static_cast<int>(chunk.timeline.size());
+    int allocated = static_cast<int>(chunk.timeline.size());
     for (std::size_t site = 0; site < chunk.sites.size(); ++site) {
       if (chunk.sites[site].buffer != buffer.id) continue;
-      born = std::min(born, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
+      allocated = std::min(allocated, moment_of(chunk, MomentKind::kSave, static_cast<int>(site)));
     }
     if (buffer.producer.call >= 0) {
-      born = std::min(born, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
+      allocated =
+          std::min(allocated, moment_of(chunk, MomentKind::kCallEnds, buffer.producer.call));
     }
     const int dropped = moment_of(chunk, MomentKind::kDrop, buffer.id);
     const auto bytes = static_cast<std::int64_t>(buffer.size.count());
-    for (int i = born + 1; i <= dropped; ++i) {
+    for (int i = allocated + 1; i <= dropped; ++i) {
       total[static_cast<std::size_t>(i)] += (bytes + step - 1) / step * step;
     }
   }
