@@ -305,7 +305,7 @@ void add_options(CLI::App& app, Options& options) {
 void measure_rank(const Options& options, const Case& rank, bool judge, Report& report) {
   std::map<std::string, double> ratios;  // By the plan's id.
   std::optional<Bytes> least;            // Lowest peak of plans that recompute.
-  std::optional<LoneStage> stage;
+  std::optional<SingleStage> stage;
   std::optional<bool> experts;
   for (const PipelinePlan& plan : pipeline_plans()) {
     const auto& wanted = options.plans;

@@ -20,7 +20,7 @@ constexpr int kWarmUp = 5;
 constexpr int kMaxSettling = 12;
 
 /// Does nothing if the session measured no times.
-void predict(const LoneStage& stage, const Session& session, const ShardGroup* shards,
+void predict(const SingleStage& stage, const Session& session, const ShardGroup* shards,
              Outcome& outcome) {
   const std::shared_ptr<const Profile> profile = session.profile();
   const std::shared_ptr<const Plan> plan = session.plan();
@@ -36,7 +36,7 @@ void predict(const LoneStage& stage, const Session& session, const ShardGroup* s
 }
 
 /// Empties the allocator's cache first.
-std::optional<double> unused_memory(LoneStage& stage, Session* session) {
+std::optional<double> unused_memory(SingleStage& stage, Session* session) {
   const at::Device device = stage.device();
   if (!device.is_cuda()) return std::nullopt;
   at::accelerator::emptyCache();
@@ -48,7 +48,7 @@ std::optional<double> unused_memory(LoneStage& stage, Session* session) {
 
 /// As Outcome::tight_milliseconds. Precondition: the last call was unused_memory() with the
 /// session.
-std::vector<double> tight_steps(LoneStage& stage, Session& session, int repeats) {
+std::vector<double> tight_steps(SingleStage& stage, Session& session, int repeats) {
   const at::Device device = stage.device();
   if (!device.is_cuda()) return {};
   const auto peak = static_cast<double>(app::peak_memory(device));
@@ -73,7 +73,7 @@ void save(const Session& session, const std::filesystem::path& folder, const std
 
 }  // namespace
 
-Outcome measure(LoneStage& stage, SessionOptions given, std::shared_ptr<ShardGroup> shards,
+Outcome measure(SingleStage& stage, SessionOptions given, std::shared_ptr<ShardGroup> shards,
                 int repeats, const std::filesystem::path& folder, const std::string& id) {
   Session session(std::move(given));
   session.register_model(stage.model());

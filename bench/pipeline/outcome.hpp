@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lone_stage.hpp"
+#include "single_stage.hpp"
 #include "spillway/core/bytes.hpp"
 #include "spillway/torch/session.hpp"
 
@@ -38,7 +38,7 @@ struct Outcome {
 /// Runs a session with `given` until its plan settles, then times steps without and with it in
 /// turns. `shards`: emulated ranks, or null. Unless `folder` is empty, saves the profile and the
 /// plan there as `id`-profile.json and `id`-plan.json.
-[[nodiscard]] Outcome measure(LoneStage& stage, SessionOptions given,
+[[nodiscard]] Outcome measure(SingleStage& stage, SessionOptions given,
                               std::shared_ptr<ShardGroup> shards, int repeats,
                               const std::filesystem::path& folder, const std::string& id);
 

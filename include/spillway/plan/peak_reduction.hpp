@@ -17,9 +17,9 @@ struct PeakReduction {
 
   /// 0 where the plan lowers nothing: what it takes away is not there at the peak.
   [[nodiscard]] Bytes most() const { return kept - std::min(kept, least); }
-  /// How much of that was reached by a step with `peak` where one without a plan has `unaided`: R.
+  /// How much of that was reached by a step with `peak` where one without a plan has `baseline`: R.
   /// Less than 0 if `peak` is higher. Empty where the plan lowers nothing.
-  [[nodiscard]] std::optional<double> reached(Bytes unaided, Bytes peak) const;
+  [[nodiscard]] std::optional<double> reached(Bytes baseline, Bytes peak) const;
 
   bool operator==(const PeakReduction&) const = default;
 };

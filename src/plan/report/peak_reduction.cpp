@@ -32,9 +32,9 @@ Profile of_later_steps(Profile profile) {
 
 }  // namespace
 
-std::optional<double> PeakReduction::reached(Bytes unaided, Bytes peak) const {
+std::optional<double> PeakReduction::reached(Bytes baseline, Bytes peak) const {
   if (most() == Bytes(0)) return std::nullopt;
-  const auto less = static_cast<double>(unaided.count()) - static_cast<double>(peak.count());
+  const auto less = static_cast<double>(baseline.count()) - static_cast<double>(peak.count());
   return less / static_cast<double>(most().count());
 }
 

@@ -112,7 +112,7 @@ std::string infeasible_text(const Search& search, const Candidate& smallest, Byt
   }
   if (other > 0) {
     text += "; " + to_string(Bytes(static_cast<std::uint64_t>(other))) +
-            " there is what autograd does not save (values on their way, gradients, workspaces): "
+            " there is what autograd does not save (intermediate values, gradients, workspaces): "
             "a smaller micro-batch or shorter sequences lower it";
   } else {
     text += "; a smaller micro-batch or shorter sequences lower it";

@@ -1,4 +1,4 @@
-#include "lone_stage.hpp"
+#include "single_stage.hpp"
 
 #include <chrono>
 #include <optional>
@@ -27,7 +27,7 @@ PipelineLayerOptions layer_options(const LlamaShape& shape, const PipelineRank& 
 
 }  // namespace
 
-LoneStage::LoneStage(const LlamaShape& shape, const PipelineRank& rank)
+SingleStage::SingleStage(const LlamaShape& shape, const PipelineRank& rank)
     : model_(llama_layers(shape), layer_options(shape, rank)),
       actions_(make_schedule(ScheduleKind::kOneForwardOneBackward, rank)),
       tokens_(at::randint(shape.vocabulary, {1, shape.tokens},
@@ -38,7 +38,7 @@ LoneStage::LoneStage(const LlamaShape& shape, const PipelineRank& rank)
   (void)step(nullptr);  // Allocates the gradients.
 }
 
-app::MeasuredStep LoneStage::step(Session* session) {
+app::MeasuredStep SingleStage::step(Session* session) {
   for (const at::Tensor& parameter : model_.parameters()) {
     if (parameter.grad().defined()) parameter.mutable_grad().zero_();
   }
@@ -55,7 +55,7 @@ app::MeasuredStep LoneStage::step(Session* session) {
   return {time.count(), Bytes(app::peak_memory(device) - before)};
 }
 
-void LoneStage::run(Step* step) {
+void SingleStage::run(Step* step) {
   for (const PipelineAction& action : actions_) {
     // forward() and backward() emulate the messages.
     if (action.kind == PipelineActionKind::kForward) forward(action, step);
@@ -63,7 +63,7 @@ void LoneStage::run(Step* step) {
   }
 }
 
-void LoneStage::forward(const PipelineAction& action, Step* step) {
+void SingleStage::forward(const PipelineAction& action, Step* step) {
   if (step != nullptr) step->pass(action.chunk, action.micro_batch);
   PendingPass& pass = pending_[{action.chunk, action.micro_batch}];
   at::Tensor input = tokens_;
@@ -76,7 +76,7 @@ void LoneStage::forward(const PipelineAction& action, Step* step) {
   pass.output = torch::autograd::impl::gradient_edge(output);
 }
 
-void LoneStage::backward(const PipelineAction& action, Step* step) {
+void SingleStage::backward(const PipelineAction& action, Step* step) {
   if (step != nullptr) step->backward();
   const auto found = pending_.find({action.chunk, action.micro_batch});
   const PendingPass pass = std::move(found->second);
@@ -87,7 +87,7 @@ void LoneStage::backward(const PipelineAction& action, Step* step) {
       /*accumulate_grad=*/true);
 }
 
-int LoneStage::count_different(Session& session) {
+int SingleStage::count_different(Session& session) {
   return app::count_different_gradients(model_.parameters(), session,
                                         [this](Session* used) { (void)step(used); });
 }

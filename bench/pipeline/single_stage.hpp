@@ -19,11 +19,11 @@ namespace spillway::bench {
 
 /// Steps without optimizer updates, so that all are the same.
 /// Threads: one at a time.
-class LoneStage {
+class SingleStage {
  public:
   /// The layers of `shape` are divided evenly; the first part has the embedding, the last the head.
   /// Errors: as PipelineLayer and make_schedule().
-  LoneStage(const LlamaShape& shape, const PipelineRank& rank);
+  SingleStage(const LlamaShape& shape, const PipelineRank& rank);
 
   /// All passes of the rank's 1F1B schedule, within a step of `session` (with that schedule) if it
   /// is not null. Waits for the device.
