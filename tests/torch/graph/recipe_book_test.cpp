@@ -9,18 +9,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "torch/support/notebook.hpp"
+#include "torch/support/book_recorder.hpp"
 #include "torch/support/tiny_model.hpp"
 
 namespace spillway {
 namespace {
 
+using testing::BookRecorder;
 using testing::count_different;
-using testing::Notebook;
 
 /// Recomputed it has the same bits in other memory.
-void expect_again(Notebook& notebook, const at::Tensor& tensor) {
-  const at::Tensor again = notebook.recompute(tensor);
+void expect_again(BookRecorder& recorder, const at::Tensor& tensor) {
+  const at::Tensor again = recorder.recompute(tensor);
   EXPECT_EQ(count_different({tensor}, {again}), 0) << tensor << again;
   EXPECT_NE(again.storage().data(), tensor.storage().data());
 }
@@ -37,51 +37,51 @@ class RecipeBookTest : public ::testing::Test {
  protected:
   void SetUp() override { at::manual_seed(1); }
 
-  Notebook notebook_;
+  BookRecorder recorder_;
 };
 
 TEST_F(RecipeBookTest, GivesAResultToTheDeepestCallThatAutogradSees) {
   const at::Tensor x = at::randn({4, 8});
   const at::Tensor weight = at::randn({3, 8});
   const at::Tensor bias = at::randn({3});
-  const at::Tensor y = notebook_.follow([&] { return at::linear(x, weight, bias); });
-  EXPECT_EQ(notebook_.maker_of(y), "aten::addmm");
-  expect_again(notebook_, y);
+  const at::Tensor y = recorder_.follow([&] { return at::linear(x, weight, bias); });
+  EXPECT_EQ(recorder_.maker_of(y), "aten::addmm");
+  expect_again(recorder_, y);
 }
 
 TEST_F(RecipeBookTest, KnowsWhatCameFromOutside) {
   const at::Tensor x = at::randn({4});
-  (void)notebook_.follow([&] { return x * 2; });
-  EXPECT_EQ(notebook_.maker_of(x), "");
-  EXPECT_FALSE(notebook_.book().value(notebook_.value_of(x)).fixed);
+  (void)recorder_.follow([&] { return x * 2; });
+  EXPECT_EQ(recorder_.maker_of(x), "");
+  EXPECT_FALSE(recorder_.book().value(recorder_.value_of(x)).fixed);
 }
 
 TEST_F(RecipeBookTest, DistinguishesVersionsOfAStorage) {
   const at::Tensor x = at::randn({4});
   ValueId first = -1;
   at::Tensor before;
-  const at::Tensor y = notebook_.follow([&] {
+  const at::Tensor y = recorder_.follow([&] {
     at::Tensor made = x * 2;
-    first = notebook_.value_of(made);
+    first = recorder_.value_of(made);
     before = made.clone();
     made.add_(1).mul_(3);
     return made;
   });
-  EXPECT_NE(notebook_.value_of(y), first);
-  EXPECT_EQ(notebook_.maker_of(first), "aten::mul");
-  EXPECT_EQ(notebook_.maker_of(y), "aten::mul_");
-  expect_again(notebook_, y);
-  EXPECT_EQ(count_different({before}, {notebook_.recompute(first, TensorWindow(y))}), 0);
+  EXPECT_NE(recorder_.value_of(y), first);
+  EXPECT_EQ(recorder_.maker_of(first), "aten::mul");
+  EXPECT_EQ(recorder_.maker_of(y), "aten::mul_");
+  expect_again(recorder_, y);
+  EXPECT_EQ(count_different({before}, {recorder_.recompute(first, TensorWindow(y))}), 0);
 }
 
 TEST_F(RecipeBookTest, FollowsAChangeThroughAView) {
-  const at::Tensor y = notebook_.follow([&] {
+  const at::Tensor y = recorder_.follow([&] {
     at::Tensor made = at::ones({4, 4});
     made.select(0, 1).fill_(5);
     made.slice(1, 1, 3).mul_(2);
     return made;
   });
-  expect_again(notebook_, y);
+  expect_again(recorder_, y);
 }
 
 /// While an operator runs, its future result is saved, as autograd does.
@@ -101,28 +101,28 @@ TEST_F(RecipeBookTest, FindsTheMakerOfWhatWasSavedBeforeItsCallEnded) {
   ValueId saved = -1;
   std::string maker = "unknown";
   save_early = [&](const at::Tensor& y) {
-    saved = notebook_.value_of(y);
-    maker = notebook_.maker_of(saved);
+    saved = recorder_.value_of(y);
+    maker = recorder_.maker_of(saved);
   };
   const at::Tensor x = at::randn({4});
-  const at::Tensor y = notebook_.follow([&] { return call_operator("spillway_test::early", x); });
+  const at::Tensor y = recorder_.follow([&] { return call_operator("spillway_test::early", x); });
   save_early = nullptr;
   EXPECT_EQ(maker, "");
-  EXPECT_EQ(notebook_.value_of(y), saved);
-  EXPECT_EQ(notebook_.maker_of(saved), "spillway_test::early");
-  expect_again(notebook_, y);
+  EXPECT_EQ(recorder_.value_of(y), saved);
+  EXPECT_EQ(recorder_.maker_of(saved), "spillway_test::early");
+  expect_again(recorder_, y);
 }
 
 TEST_F(RecipeBookTest, DoesNotTreatAViewAsAValue) {
   const at::Tensor x = at::randn({4, 6});
   at::Tensor y;
-  const at::Tensor view = notebook_.follow([&] {
+  const at::Tensor view = recorder_.follow([&] {
     y = x * 2;
     return y.view({2, 2, 6}).transpose(0, 2).select(0, 3).unsqueeze(0);
   });
-  EXPECT_EQ(notebook_.value_of(view), notebook_.value_of(y));
-  EXPECT_EQ(notebook_.maker_of(view), "aten::mul");
-  EXPECT_EQ(count_different({view}, {notebook_.recompute(view)}), 0);
+  EXPECT_EQ(recorder_.value_of(view), recorder_.value_of(y));
+  EXPECT_EQ(recorder_.maker_of(view), "aten::mul");
+  EXPECT_EQ(count_different({view}, {recorder_.recompute(view)}), 0);
 }
 
 TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownMemory) {
@@ -136,13 +136,13 @@ TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownM
         return y.copy_(x).mul_(2);
       });
   const at::Tensor x = at::randn({4});
-  const at::Tensor y = notebook_.follow([&] { return call_operator("spillway_test::fills", x); });
-  EXPECT_EQ(notebook_.maker_of(y), "spillway_test::fills");
-  expect_again(notebook_, y);
+  const at::Tensor y = recorder_.follow([&] { return call_operator("spillway_test::fills", x); });
+  EXPECT_EQ(recorder_.maker_of(y), "spillway_test::fills");
+  expect_again(recorder_, y);
   int makers = 0;
-  for (CallId id = 0; id < notebook_.book().calls(); ++id) {
-    for (const Made& made : notebook_.book().call(id).makes) {
-      makers += made.value == notebook_.value_of(y) ? 1 : 0;
+  for (CallId id = 0; id < recorder_.book().calls(); ++id) {
+    for (const Made& made : recorder_.book().call(id).makes) {
+      makers += made.value == recorder_.value_of(y) ? 1 : 0;
     }
   }
   EXPECT_EQ(makers, 1);
@@ -150,25 +150,25 @@ TEST_F(RecipeBookTest, GivesAResultToTheEnclosingCallIfTheInnerOneFilledUnknownM
 
 TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfWhatCameFromOutside) {
   const at::Tensor x = at::randn({4});
-  notebook_.follow([&] { return x.add_(1); });
-  const Call& maker = notebook_.book().call(notebook_.book().value(notebook_.value_of(x)).maker);
+  recorder_.follow([&] { return x.add_(1); });
+  const Call& maker = recorder_.book().call(recorder_.book().value(recorder_.value_of(x)).maker);
   EXPECT_EQ(maker.no_replay, "an in-place change of something that came from outside");
-  EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(x)).problem,
+  EXPECT_EQ(find_recipe(recorder_.book(), recorder_.value_of(x)).problem,
             "an in-place change of something that came from outside (aten::add_)");
 }
 
 TEST_F(RecipeBookTest, StartsFromWhatCannotBeRepeatedIfItIsThere) {
   const at::Tensor x = at::randn({4});
-  const at::Tensor y = notebook_.follow([&] { return x.add_(1).sin().cos(); });
-  const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
+  const at::Tensor y = recorder_.follow([&] { return x.add_(1).sin().cos(); });
+  const Recipe recipe = find_recipe(recorder_.book(), recorder_.value_of(y));
   EXPECT_EQ(recipe.problem, "");
-  EXPECT_THAT(recipe.roots, ::testing::ElementsAre(notebook_.value_of(x)));
+  EXPECT_THAT(recipe.roots, ::testing::ElementsAre(recorder_.value_of(x)));
 }
 
 TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
-  const at::Tensor made = notebook_.follow([&] { return at::ones({4}); });
-  notebook_.fix(made);
-  Notebook other;
+  const at::Tensor made = recorder_.follow([&] { return at::ones({4}); });
+  recorder_.fix(made);
+  BookRecorder other;
   other.fix(made);
   other.follow([&] { return made.mul_(2); });
   EXPECT_EQ(find_recipe(other.book(), other.value_of(made)).problem,
@@ -176,26 +176,26 @@ TEST_F(RecipeBookTest, DoesNotRepeatAChangeOfAParameter) {
 }
 
 TEST_F(RecipeBookTest, RejectsMemoryThatNoOperatorWrote) {
-  const at::Tensor y = notebook_.follow([] { return at::empty({4}); });
-  EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
+  const at::Tensor y = recorder_.follow([] { return at::empty({4}); });
+  EXPECT_EQ(find_recipe(recorder_.book(), recorder_.value_of(y)).problem,
             "it was not written by an operator (aten::empty)");
 }
 
 TEST_F(RecipeBookTest, RejectsArgumentsThatAreNotOrdinaryTensors) {
   const at::Tensor sparse = at::eye(4).to_sparse();
-  const at::Tensor y = notebook_.follow([&] { return at::mm(sparse, at::ones({4, 4})); });
-  const Recipe recipe = find_recipe(notebook_.book(), notebook_.value_of(y));
+  const at::Tensor y = recorder_.follow([&] { return at::mm(sparse, at::ones({4, 4})); });
+  const Recipe recipe = find_recipe(recorder_.book(), recorder_.value_of(y));
   EXPECT_THAT(recipe.problem,
               ::testing::HasSubstr("an argument that is not an ordinary dense tensor"));
 }
 
 TEST_F(RecipeBookTest, ReportsAnInputThatIsGone) {
-  const at::Tensor y = notebook_.follow([] {
+  const at::Tensor y = recorder_.follow([] {
     const at::Tensor x = at::randn({4});
     return at::mul(x, x);
   });
-  EXPECT_TRUE(find_recipe(notebook_.book(), notebook_.value_of(y)));
-  Notebook other;
+  EXPECT_TRUE(find_recipe(recorder_.book(), recorder_.value_of(y)));
+  BookRecorder other;
   at::Tensor z;
   {
     const at::Tensor x = at::randn({4});
@@ -207,15 +207,15 @@ TEST_F(RecipeBookTest, ReportsAnInputThatIsGone) {
 
 TEST_F(RecipeBookTest, ReportsAnInputThatWasChanged) {
   const at::Tensor x = at::randn({4});
-  const at::Tensor y = notebook_.follow([&] { return x * 2; });
+  const at::Tensor y = recorder_.follow([&] { return x * 2; });
   x.add_(1);
-  EXPECT_EQ(find_recipe(notebook_.book(), notebook_.value_of(y)).problem,
+  EXPECT_EQ(find_recipe(recorder_.book(), recorder_.value_of(y)).problem,
             "an input of its recipe is gone or was changed");
 }
 
 TEST_F(RecipeBookTest, HoldsNoTensor) {
   at::Tensor x = at::randn({4});
-  at::Tensor y = notebook_.follow([&] { return at::cat({x * 2, x}); });
+  at::Tensor y = recorder_.follow([&] { return at::cat({x * 2, x}); });
   const StoragePin of_x(x.storage().unsafeGetStorageImpl());
   const StoragePin of_y(y.storage().unsafeGetStorageImpl());
   x.reset();
@@ -234,11 +234,11 @@ class Arguments : public ::testing::TestWithParam<Program> {};
 
 TEST_P(Arguments, AreRememberedForAReplay) {
   at::manual_seed(1);
-  Notebook notebook;
+  BookRecorder recorder;
   const at::Tensor x = at::randn({6, 4});
-  const at::Tensor y = notebook.follow([&] { return GetParam().run(x); });
+  const at::Tensor y = recorder.follow([&] { return GetParam().run(x); });
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
-  expect_again(notebook, y);
+  expect_again(recorder, y);
   EXPECT_TRUE(at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
 }
 
@@ -333,19 +333,19 @@ INSTANTIATE_TEST_SUITE_P(RecipeBook, Arguments, ::testing::ValuesIn(kPrograms),
 
 TEST_F(RecipeBookTest, RestoresTheStateOfAGivenGenerator) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const at::Tensor y = notebook_.follow([&] { return at::rand({6}, generator); });
+  const at::Tensor y = recorder_.follow([&] { return at::rand({6}, generator); });
   const at::Tensor state = generator.get_state();
-  expect_again(notebook_, y);
+  expect_again(recorder_, y);
   EXPECT_TRUE(at::equal(state, generator.get_state()));
 }
 
 /// The signature of what a program made, in a new book.
 template <typename Program>
 Signature signature_of(const std::vector<at::Tensor>& parameters, Program&& program) {
-  Notebook notebook;
-  for (const at::Tensor& parameter : parameters) notebook.fix(parameter);
-  const at::Tensor made = notebook.follow(program);
-  return notebook.book().value(notebook.value_of(made)).signature;
+  BookRecorder recorder;
+  for (const at::Tensor& parameter : parameters) recorder.fix(parameter);
+  const at::Tensor made = recorder.follow(program);
+  return recorder.book().value(recorder.value_of(made)).signature;
 }
 
 class Signatures : public ::testing::Test {

@@ -12,13 +12,13 @@
 
 #include "spillway/torch/session.hpp"
 #include "torch/device/chain_runner_cuda.hpp"
-#include "torch/support/notebook.hpp"
+#include "torch/support/book_recorder.hpp"
 #include "torch/support/tiny_model.hpp"
 
 namespace spillway {
 namespace {
 
-using testing::Notebook;
+using testing::BookRecorder;
 
 /// Every value that a type of two bytes has.
 at::Tensor all_values(at::ScalarType dtype) {
@@ -41,16 +41,16 @@ class CudaChain : public ::testing::Test {
   void expect_same(const std::vector<at::Tensor>& wanted, int kernels) {
     const auto runner = make_cuda_chain_runner(0);
     std::vector<ValueId> values;
-    for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
-    EXPECT_EQ(testing::replay(notebook_.book(), notebook_.job_for(values), runner.get()), kernels);
+    for (const at::Tensor& tensor : wanted) values.push_back(recorder_.value_of(tensor));
+    EXPECT_EQ(testing::replay(recorder_.book(), recorder_.job_for(values), runner.get()), kernels);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const at::Tensor found =
-          TensorWindow(wanted[i]).on(notebook_.book().value(values[i]).recomputed);
+          TensorWindow(wanted[i]).on(recorder_.book().value(values[i]).recomputed);
       EXPECT_TRUE(same_bits(found, wanted[i])) << i << " of " << wanted[i].toString();
     }
   }
 
-  Notebook notebook_;
+  BookRecorder recorder_;
 };
 
 TEST_F(CudaChain, HasTheBitsOfTheOperatorsForEveryValue) {
@@ -59,7 +59,7 @@ TEST_F(CudaChain, HasTheBitsOfTheOperatorsForEveryValue) {
     // Rows are rotated so that each value is combined with others.
     const at::Tensor y = x.flatten().roll(12345).view_as(x);
     std::vector<at::Tensor> results;
-    notebook_.follow([&] {
+    recorder_.follow([&] {
       results.push_back(at::silu(x));
       results.push_back(results[0] * y);
       results.push_back(x + y);
@@ -78,7 +78,7 @@ TEST_F(CudaChain, HasTheBitsOfTheOperatorsForEveryValue) {
 TEST_F(CudaChain, HasTheBitsOfTheOperatorsInFloat) {
   const at::Tensor x = at::randn({4096, 1024}, at::kCUDA).mul_(8);
   std::vector<at::Tensor> results;
-  notebook_.follow([&] {
+  recorder_.follow([&] {
     results.push_back(at::silu(x));
     results.push_back(results[0] * x);
     results.push_back(results[1] + x);  // Not contracted to one rounding.
@@ -91,9 +91,9 @@ TEST_F(CudaChain, HasTheBitsOfTheOperatorsInFloat) {
 TEST_F(CudaChain, MakesANormAsTransformersWriteIt) {
   const at::Tensor x = at::randn({2, 1024, 512}, at::kCUDA).to(at::kBFloat16);
   const at::Tensor weight = at::randn({512}, at::kCUDA).to(at::kBFloat16);
-  notebook_.fix(weight);
+  recorder_.fix(weight);
   std::vector<at::Tensor> results;
-  notebook_.follow([&] {
+  recorder_.follow([&] {
     results.push_back(x.to(at::kFloat));
     const at::Tensor scale = (results[0].pow(2).mean(-1, true) + 1e-6).rsqrt();
     results.push_back((results[0] * scale).to(at::kBFloat16));

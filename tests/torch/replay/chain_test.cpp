@@ -5,15 +5,15 @@
 #include <gtest/gtest.h>
 
 #include "torch/replay/replay.hpp"
-#include "torch/support/notebook.hpp"
+#include "torch/support/book_recorder.hpp"
 #include "torch/support/tiny_model.hpp"
 
 namespace spillway {
 namespace {
 
+using testing::BookRecorder;
 using testing::count_different;
 using ::testing::ElementsAre;
-using testing::Notebook;
 using Access = ChainProgram::Access;
 using Operation = ChainProgram::Operation;
 
@@ -94,11 +94,11 @@ class ChainTest : public ::testing::Test {
   /// Recomputes them and counts those that differ in a bit.
   int repeat(const std::vector<at::Tensor>& wanted) {
     std::vector<ValueId> values;
-    for (const at::Tensor& tensor : wanted) values.push_back(notebook_.value_of(tensor));
-    kernels_ = testing::replay(notebook_.book(), notebook_.job_for(values), &interpreter_);
+    for (const at::Tensor& tensor : wanted) values.push_back(recorder_.value_of(tensor));
+    kernels_ = testing::replay(recorder_.book(), recorder_.job_for(values), &interpreter_);
     std::vector<at::Tensor> found;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const c10::Storage& recomputed = notebook_.book().value(values[i]).recomputed;
+      const c10::Storage& recomputed = recorder_.book().value(values[i]).recomputed;
       EXPECT_TRUE(recomputed) << i;
       found.push_back(TensorWindow(wanted[i]).on(recomputed));
     }
@@ -117,7 +117,7 @@ class ChainTest : public ::testing::Test {
     return found;
   }
 
-  Notebook notebook_;
+  BookRecorder recorder_;
   Interpreter interpreter_;
   int kernels_ = 0;
 };
@@ -126,7 +126,7 @@ TEST_F(ChainTest, ComputesAProductAndItsInputInOneKernel) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
   at::Tensor bent;
-  const at::Tensor product = notebook_.follow([&] {
+  const at::Tensor product = recorder_.follow([&] {
     bent = at::silu(gate);
     return bent * up;
   });
@@ -140,7 +140,7 @@ TEST_F(ChainTest, ComputesAProductAndItsInputInOneKernel) {
 TEST_F(ChainTest, DoesNotStoreWhatNothingElseReads) {
   const at::Tensor gate = some();
   const at::Tensor up = some();
-  const at::Tensor product = notebook_.follow([&] { return at::silu(gate) * up; });
+  const at::Tensor product = recorder_.follow([&] { return at::silu(gate) * up; });
   EXPECT_EQ(repeat({product}), 0);
   EXPECT_THAT(stored(0), ElementsAre(false, true));
 }
@@ -149,10 +149,10 @@ TEST_F(ChainTest, DoesNotStoreWhatNothingElseReads) {
 TEST_F(ChainTest, GoesAroundAReduction) {
   const at::Tensor x = some();
   const at::Tensor weight = at::randn({kInner}).to(at::kBFloat16);
-  notebook_.fix(weight);
+  recorder_.fix(weight);
   at::Tensor wide;
   at::Tensor normed;
-  const at::Tensor scaled = notebook_.follow([&] {
+  const at::Tensor scaled = recorder_.follow([&] {
     wide = x.to(at::kFloat);
     const at::Tensor scale = (wide.pow(2).mean(-1, true) + 1e-6).rsqrt();
     normed = (wide * scale).to(at::kBFloat16);
@@ -172,8 +172,8 @@ TEST_F(ChainTest, GoesAroundAReduction) {
 TEST_F(ChainTest, WaitsForWhatIsMadeMeanwhile) {
   const at::Tensor gate = some();
   const at::Tensor weight = at::randn({kInner, kInner}).to(at::kBFloat16);
-  notebook_.fix(weight);
-  const at::Tensor product = notebook_.follow([&] {
+  recorder_.fix(weight);
+  const at::Tensor product = recorder_.follow([&] {
     const at::Tensor bent = at::silu(gate);
     return bent * at::mm(gate, weight);
   });
@@ -183,7 +183,7 @@ TEST_F(ChainTest, WaitsForWhatIsMadeMeanwhile) {
 
 TEST_F(ChainTest, EndsWhereAnotherCallReadsIt) {
   const at::Tensor gate = some();
-  const at::Tensor product = notebook_.follow([&] {
+  const at::Tensor product = recorder_.follow([&] {
     const at::Tensor bent = at::silu(gate);
     const at::Tensor sum = bent.sum(-1, true);
     return bent * sum;
@@ -195,7 +195,7 @@ TEST_F(ChainTest, EndsWhereAnotherCallReadsIt) {
 TEST_F(ChainTest, EndsWhereSomethingIsChangedInPlace) {
   const at::Tensor gate = some();
   at::Tensor other;
-  const at::Tensor product = notebook_.follow([&] {
+  const at::Tensor product = recorder_.follow([&] {
     const at::Tensor bent = at::silu(gate);
     other = gate + gate;
     const at::Tensor first = bent * other;
@@ -218,7 +218,7 @@ TEST_F(ChainTest, SkipsUnsupportedOperators) {
            [&] { return at::silu(some(at::kBFloat16, 252)).neg(); },  // Another width.
            [&] { return at::silu(gate.narrow(0, 0, 8)).neg(); },      // Another size.
        }) {
-    const at::Tensor result = notebook_.follow(program);
+    const at::Tensor result = recorder_.follow(program);
     EXPECT_EQ(repeat({result}), 0);
     EXPECT_EQ(kernels_, 0) << interpreter_.programs.back().source();
   }
@@ -227,7 +227,7 @@ TEST_F(ChainTest, SkipsUnsupportedOperators) {
 TEST_F(ChainTest, RunsOneByOneWhereThereIsNoKernel) {
   const at::Tensor gate = some();
   at::Tensor bent;
-  const at::Tensor product = notebook_.follow([&] {
+  const at::Tensor product = recorder_.follow([&] {
     bent = at::silu(gate);
     return bent * gate;
   });
@@ -241,21 +241,21 @@ TEST_F(ChainTest, CachesWhatLaterReplaysRead) {
   const at::Tensor gate = some();
   at::Tensor product;
   ValueId bent = -1;
-  const at::Tensor other = notebook_.follow([&] {
+  const at::Tensor other = recorder_.follow([&] {
     const at::Tensor silu = at::silu(gate);
-    bent = notebook_.value_of(silu);
+    bent = recorder_.value_of(silu);
     product = silu * gate;
     return silu.exp();
   });
-  std::vector<CallId> calls = notebook_.job_for({notebook_.value_of(product)}).calls;
-  Replay::expect(notebook_.book(), calls);
-  Replay::expect(notebook_.book(), notebook_.job_for({notebook_.value_of(other)}).calls);
+  std::vector<CallId> calls = recorder_.job_for({recorder_.value_of(product)}).calls;
+  Replay::expect(recorder_.book(), calls);
+  Replay::expect(recorder_.book(), recorder_.job_for({recorder_.value_of(other)}).calls);
   EXPECT_EQ(repeat({product}), 0);
   EXPECT_EQ(kernels_, 1);
   EXPECT_THAT(stored(0), ElementsAre(true, true));
-  EXPECT_TRUE(notebook_.book().value(bent).recomputed);
+  EXPECT_TRUE(recorder_.book().value(bent).recomputed);
   EXPECT_EQ(repeat({other}), 0);
-  EXPECT_FALSE(notebook_.book().value(bent).recomputed);
+  EXPECT_FALSE(recorder_.book().value(bent).recomputed);
 }
 
 }  // namespace

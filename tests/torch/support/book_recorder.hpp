@@ -24,7 +24,7 @@ inline int replay(RecipeBook& book, const Replay::Job& job, ChainRunner* chains 
   return kernels;
 }
 
-class Notebook final : public CallListener {
+class BookRecorder final : public CallListener {
  public:
   /// Records the operators that `program` calls; returns its result.
   template <typename Program>
