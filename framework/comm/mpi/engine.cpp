@@ -124,14 +124,14 @@ void Engine::close() {
 }
 
 void Engine::run() {
-  constexpr std::chrono::microseconds kNap{500};
+  constexpr std::chrono::microseconds kPollInterval{500};
   while (true) {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return closed_ || !active_.empty(); });
       if (closed_) return;
     }
-    if (!advance()) std::this_thread::sleep_for(kNap);
+    if (!advance()) std::this_thread::sleep_for(kPollInterval);
   }
 }
 

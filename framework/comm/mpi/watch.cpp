@@ -93,7 +93,7 @@ void Watch::run() {
   const int before = (rank + size - 1) % size;
   const milliseconds pause = std::clamp(silence_ / 10, milliseconds(10), milliseconds(1000));
   // Ends are quick, whatever the pause between signs.
-  constexpr milliseconds kLook{10};
+  constexpr milliseconds kPollInterval{10};
 
   Signs signs(communicator_, (rank + 1) % size);
   Previous previous(communicator_, before);
@@ -121,7 +121,7 @@ void Watch::run() {
       signs.send(kAlive);
       next_sign = now + pause;
     }
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
