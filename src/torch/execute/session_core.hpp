@@ -197,7 +197,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] static bool has_allowance(const Pass& pass);
   void release_overdue();
   void release_to_allowance(Pass& pass, std::size_t site);
-  void release_popped(const BufferRef& buffer);
+  void release_from_window(const BufferRef& buffer);
   /// Where a pass saves more than was profiled and the budget has no room for it: offloads buffers
   /// that were planned to be kept, the first saved first, until at most `allowed` bytes are on the
   /// device.

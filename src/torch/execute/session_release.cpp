@@ -6,7 +6,7 @@ namespace spillway {
 
 void SessionCore::release_overdue() {
   while (const std::optional<WeakBuffer> due = out_window_.pop_overdue()) {
-    release_popped(due->lock());
+    release_from_window(due->lock());
   }
 }
 
@@ -16,12 +16,12 @@ void SessionCore::release_to_allowance(Pass& pass, std::size_t site) {
   while (on_device_ > allowed) {
     const std::optional<WeakBuffer> oldest = out_window_.pop_oldest();
     if (!oldest) return make_room(pass, allowed);
-    release_popped(oldest->lock());
+    release_from_window(oldest->lock());
   }
   if (plan_->max_pending_release) release_overdue();
 }
 
-void SessionCore::release_popped(const BufferRef& buffer) {
+void SessionCore::release_from_window(const BufferRef& buffer) {
   if (buffer == nullptr) return;
   buffer->in_window = false;
   if (!buffer->ticket) {

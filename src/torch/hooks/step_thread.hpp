@@ -21,7 +21,7 @@ class ScopeSource;
 
 class StepThread {
  public:
-  /// Who hears of the step: pointers are used only while `owner` is locked.
+  /// The session whose step it is: pointers are used only while `owner` is locked.
   struct Session {
     std::weak_ptr<void> owner;
     Interceptor* interceptor = nullptr;
