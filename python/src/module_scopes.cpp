@@ -70,7 +70,7 @@ void ModuleScopes::name(const std::vector<std::pair<std::string, py::object>>& m
   names_.swap(names);
 }
 
-ScopeSource::Place ModuleScopes::place() noexcept {
+ScopeSource::Position ModuleScopes::position() noexcept {
   const Interpreter interpreter;
   const py::error_scope raised;  // An operator may run while an exception is on its way.
   try {

@@ -29,7 +29,7 @@ class ModuleScopes final : public ScopeSource {
 
   /// The innermost call on this thread's stack of a module that has a name. Takes the interpreter,
   /// and releases it if this thread did not have it.
-  [[nodiscard]] Place place() noexcept override;
+  [[nodiscard]] Position position() noexcept override;
 
  private:
   struct Named {

@@ -16,18 +16,18 @@ namespace spillway {
 /// (SessionOptions::scope_source) and asks it only in recording and traced steps.
 class ScopeSource {
  public:
-  struct Place {
+  struct Position {
     const void* call = nullptr;  // Identifies a running call while it runs; null: there is none.
     std::string scope;           // Its whole scope.
 
-    bool operator==(const Place&) const = default;
+    bool operator==(const Position&) const = default;
   };
 
   virtual ~ScopeSource() = default;
   /// The innermost call that has a scope, on the thread that asks: the one that runs the step.
   /// Called for each operator and each saved tensor. The session is not locked, so it may wait for
   /// an interpreter, and whatever that runs may use the session.
-  [[nodiscard]] virtual Place place() noexcept = 0;
+  [[nodiscard]] virtual Position position() noexcept = 0;
 };
 
 class Scope {

@@ -13,7 +13,7 @@ namespace {
 
 struct Region {
   std::uint64_t id;
-  ScopeSource::Place place;  // Where it was entered.
+  ScopeSource::Position position;  // Where it was entered.
   std::string path;
 };
 
@@ -23,20 +23,20 @@ std::vector<Region>& regions() {
 }
 
 /// Precondition: scopes are wanted.
-ScopeSource::Place current_place() {
+ScopeSource::Position current_position() {
   const std::shared_ptr<ScopeSource> source = StepThread::current()->scope_source();
-  return source == nullptr ? ScopeSource::Place() : source->place();
+  return source == nullptr ? ScopeSource::Position() : source->position();
 }
 
-std::string path_at(const ScopeSource::Place& place) {
+std::string path_at(const ScopeSource::Position& position) {
   const auto region = std::find_if(regions().rbegin(), regions().rend(),
-                                   [&](const Region& each) { return each.place == place; });
-  return region == regions().rend() ? place.scope : region->path;
+                                   [&](const Region& each) { return each.position == position; });
+  return region == regions().rend() ? position.scope : region->path;
 }
 
 }  // namespace
 
-std::string Scope::current() { return wanted() ? path_at(current_place()) : std::string(); }
+std::string Scope::current() { return wanted() ? path_at(current_position()) : std::string(); }
 
 bool Scope::wanted() {
   const StepThread* const step = StepThread::current();
@@ -47,8 +47,8 @@ std::uint64_t Scope::enter(std::string_view name) {
   if (!wanted()) return 0;
   // A region may be left on another thread, which must not take it for one of its own.
   static std::atomic<std::uint64_t> entered = 0;
-  Region region{++entered, current_place(), {}};
-  region.path = path_at(region.place);
+  Region region{++entered, current_position(), {}};
+  region.path = path_at(region.position);
   if (!region.path.empty() && !name.empty()) region.path += '.';
   region.path += name;
   regions().push_back(std::move(region));

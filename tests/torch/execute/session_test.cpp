@@ -356,9 +356,9 @@ TEST(Session, UsesTheGivenListOfLayers) {
 /// Calls of a program that is not C++: the innermost one is the last.
 class Calls final : public ScopeSource {
  public:
-  [[nodiscard]] Place place() noexcept override {
+  [[nodiscard]] Position position() noexcept override {
     ++asked;
-    return calls.empty() ? Place() : Place{&calls.back(), calls.back()};
+    return calls.empty() ? Position() : Position{&calls.back(), calls.back()};
   }
 
   std::deque<std::string> calls;
@@ -417,7 +417,7 @@ TEST(Scope, AsksItsSourceWhileTheSessionIsNotLocked) {
   /// Uses the session, as an interpreter may when it collects garbage.
   class Reports final : public ScopeSource {
    public:
-    [[nodiscard]] Place place() noexcept override {
+    [[nodiscard]] Position position() noexcept override {
       if (session != nullptr) steps += static_cast<int>(session->report().steps) + 1;
       return {};
     }
