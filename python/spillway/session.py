@@ -47,7 +47,7 @@ class Session:
     offload_window
                the most bytes that were copied out and not yet released, where rules and plan say nothing
     prefetch_window
-               the most bytes that were reloaded ahead of backward, where rules and plan say nothing
+               the most bytes that were prefetched for backward, where rules and plan say nothing
     prepare    how much of that memory to pin in the background before the first step: the more is pinned, the faster the
                recording step
     recompute_cache

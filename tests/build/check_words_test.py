@@ -31,6 +31,17 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(self.found("four passes in flight"), [])
         self.assertEqual(self.found("bytes in flight"), ["in flight"])
 
+    def test_prefetching_is_not_running_ahead(self) -> None:
+        self.assertEqual(self.found("reload_ahead()"), ["reload ahead"])
+        self.assertEqual(self.found("gathers run ahead"), ["run ahead"])
+        self.assertEqual(self.found("reload ahead of use"), [])
+
+    def test_other_words_for_what_waits_or_lives_are_found(self) -> None:
+        for text in ("struct Flight", "held_memory.hpp", "unaided", "LoneStage", "life.born", "the ledger", "Notebook"):
+            self.assertEqual(len(self.found(text)), 1, text)
+        for text in ("c10d's flight recorder", "passes in flight", "held until the step ends", "airborne", "alone"):
+            self.assertEqual(self.found(text), [], text)
+
     def test_a_line_may_quote_an_old_name(self) -> None:
         self.assertEqual(self.found('{"let_go", "last_forward_use"},  // old name'), [])
 

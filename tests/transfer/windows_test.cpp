@@ -82,7 +82,7 @@ TEST(ReloadWindow, GivesWhatFitsTheRoomAndItsLimit) {
   EXPECT_EQ(window.next_of(1_GiB), "b");
 }
 
-TEST(ReloadWindow, RunsAheadByItsLimit) {
+TEST(ReloadWindow, PrefetchesUpToItsLimit) {
   ReloadWindow<std::string> window(10_KiB);
   for (const char* name : {"a", "b", "c"}) window.append(name, 5_KiB);
   EXPECT_EQ(window.next(), "a");

@@ -22,15 +22,15 @@ class Patience {
       sched_yield();
       return;
     }
-    std::this_thread::sleep_for(nap_);
-    nap_ = std::min(nap_ * 2, kLongest);
+    std::this_thread::sleep_for(interval_);
+    interval_ = std::min(interval_ * 2, kLongest);
   }
 
  private:
   static constexpr int kYields = 500;
   static constexpr microseconds kLongest{500};
   int looks_ = 0;
-  microseconds nap_{20};
+  microseconds interval_{20};
 };
 
 std::string seconds_text(std::chrono::milliseconds time) {

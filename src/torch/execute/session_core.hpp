@@ -580,7 +580,7 @@ class SessionCore final : public Interceptor,
   int recordings_of_unknown_ = 0;   // How often steps recorded because of unknown saves.
   std::uint64_t record_after_ = 0;  // In how many steps that may happen again.
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
-  // Ran in the recording step without reading anything in backward, as a lone embedding does.
+  // Ran in the recording step without reading anything in backward, as a single embedding does.
   std::set<int> idle_chunks_;
 
   // Statistics.

@@ -254,7 +254,7 @@ TEST(Simulate, RunsPassesInFlight) {
 }
 
 /// One pass in flight beside the one whose backward runs, as on the last stage but one.
-TEST(Simulate, ReloadsAheadForTheNewestPassToo) {
+TEST(Simulate, PrefetchesForTheNewestPassToo) {
   const Profile profile = row_of_calls(4, 1);
   SimulateOptions options;
   options.schedule = {{0, 0, false}, {0, 1, false}, {0, 0, true},

@@ -349,7 +349,7 @@ class Check {
       if (now.kind == MomentKind::kSave && over(plan.forward_allowance) && may_release(here)) {
         report("more is kept at moment " + std::to_string(here) + " than its allowance says");
       }
-      if (now.kind == MomentKind::kUnpack && over(plan.backward_allowance) && reloads_ahead(here)) {
+      if (now.kind == MomentKind::kUnpack && over(plan.backward_allowance) && prefetches(here)) {
         report("more is reloaded at moment " + std::to_string(here) + " than its allowance says");
       }
     });
@@ -373,7 +373,7 @@ class Check {
     return false;
   }
 
-  [[nodiscard]] bool reloads_ahead(int here) const {
+  [[nodiscard]] bool prefetches(int here) const {
     return std::any_of(simulation_.transfers.begin(), simulation_.transfers.end(),
                        [&](const auto& transfer) {
                          if (transfer.reloaded < 0) return false;

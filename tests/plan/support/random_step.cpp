@@ -141,12 +141,12 @@ PassSchedule random_schedule(const Profile& profile, std::mt19937_64& random) {
   const int kind = static_cast<int>(random() % 4);
   if (kind < 2) return accumulate(profile, 1 + kind);
   PassSchedule schedule;
-  const int flight = 2 + static_cast<int>(random() % 2);
-  const int batches = flight + static_cast<int>(random() % 3);
-  for (int i = 0; i < flight; ++i) forward(schedule, i);
+  const int warm_up = 2 + static_cast<int>(random() % 2);
+  const int batches = warm_up + static_cast<int>(random() % 3);
+  for (int i = 0; i < warm_up; ++i) forward(schedule, i);
   for (int i = 0; i < batches; ++i) {
     backward(schedule, i);
-    if (i + flight < batches) forward(schedule, i + flight);
+    if (i + warm_up < batches) forward(schedule, i + warm_up);
   }
   return schedule;
 }
