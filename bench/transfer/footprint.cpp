@@ -30,20 +30,20 @@ std::vector<Bytes> saved_buffers(std::uint64_t tokens) {
   };
   return {
       rows(kHidden, kBf16),         // input of the attention norm
-      rows(1, kFloat),              // its reciprocal root mean squares
-      rows(kHidden, kBf16),         // its output, input of the q, k and v projections
+      rows(1, kFloat),              // reciprocal root mean squares of that norm
+      rows(kHidden, kBf16),         // output of that norm, input of the q, k and v projections
       rows(kHidden, kBf16),         // q after rotation
       rows(kKeyValueWidth, kBf16),  // k after rotation
       rows(kKeyValueWidth, kBf16),  // v
       rows(kHidden, kBf16),         // output of attention, input of its projection
       rows(kHeads, kFloat),         // log-sum-exp of attention
       rows(kHidden, kBf16),         // input of the feed-forward norm
-      rows(1, kFloat),              // its reciprocal root mean squares
-      rows(kHidden, kBf16),         // its output, input of gate and up
+      rows(1, kFloat),              // reciprocal root mean squares of that norm
+      rows(kHidden, kBf16),         // output of that norm, input of gate and up
       rows(kFeedForward, kBf16),    // gate, input of SiLU
       rows(kFeedForward, kBf16),    // SiLU of the gate
       rows(kFeedForward, kBf16),    // up
-      rows(kFeedForward, kBf16),    // their product, input of down
+      rows(kFeedForward, kBf16),    // product of SiLU and up, input of down
   };
 }
 

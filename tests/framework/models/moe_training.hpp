@@ -22,9 +22,10 @@ struct MoeCase {
   double capacity_factor = 0;
   MoeOverlap overlap = MoeOverlap::kShared;
   at::ScalarType dtype = at::kFloat;
-  double dropout = 0.1;        ///< Of gpt.
-  Group experts = Group();     ///< The ranks they are spread over,
-  TensorParallel tensor = {};  ///< and those that share each.
+  double dropout = 0.1;  ///< Of gpt.
+  /// The ranks that experts are spread over, and those that share each.
+  Group experts = Group();
+  TensorParallel tensor = {};
 };
 
 inline std::vector<LayerDesc> moe_layers(const MoeCase& of) {

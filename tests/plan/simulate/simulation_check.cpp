@@ -24,8 +24,9 @@ struct Interval {
 struct CheckedPass {
   PassStep key;
   const PlannedChunk* chunk = nullptr;
-  int forward = 0;   // What to add to a moment of its forward,
-  int backward = 0;  // and of its backward.
+  // What to add to a moment of its forward, and of its backward.
+  int forward = 0;
+  int backward = 0;
 
   [[nodiscard]] int position(int moment) const {
     return moment + (moment < chunk->model->backward_begins ? forward : backward);

@@ -19,8 +19,9 @@ struct Node {
   int first = 0;  // Its indices in the order of unpacks.
   int last = -1;
   std::int64_t ns = 0;
-  std::int64_t gradients = 0;         // Bytes while it runs,
-  std::int64_t gradients_before = 0;  // and of those from earlier nodes.
+  // Bytes while it runs, and of those from earlier nodes.
+  std::int64_t gradients = 0;
+  std::int64_t gradients_before = 0;
 };
 
 class Timeline {
