@@ -1,4 +1,6 @@
 /// How calls and times of passes are matched with those of the profiled pass.
+#include "plan/profile/pass_calls.hpp"
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -6,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/profile/pass_calls.hpp"
 #include "plan/profile/timeline.hpp"
 
 namespace spillway {
