@@ -120,36 +120,8 @@ void check_indices(const std::vector<int>& numbers, std::size_t count, const cha
   }
 }
 
-namespace {
-
-void rename_all(Json& json, const OldSchema& old) {
-  if (json.is_string()) {
-    for (const auto& [was, is] : old.words) {
-      if (json.get_ref<const std::string&>() == was) {
-        json = is;
-        return;
-      }
-    }
-  } else if (json.is_array()) {
-    for (Json& each : json) rename_all(each, old);
-  } else if (json.is_object()) {
-    Json renamed = Json::object();  // In the order of the document.
-    for (auto& [key, value] : json.items()) {
-      rename_all(value, old);
-      std::string name = key;
-      for (const auto& [was, is] : old.fields) {
-        if (name == was) name = is;
-      }
-      if (!name.empty()) renamed[name] = std::move(value);
-    }
-    json = std::move(renamed);
-  }
-}
-
-}  // namespace
-
 Json parse_document(std::string_view text, const JsonSource& source, std::string_view schema,
-                    const OldSchema& old) {
+                    std::string_view old_schema) {
   if (const std::optional<int> line = line_of_deep_json(text)) {
     refuse(source, JsonPath(),
            "line " + std::to_string(*line) + " is nested too deeply: at most " +
@@ -171,15 +143,14 @@ Json parse_document(std::string_view text, const JsonSource& source, std::string
   const JsonPath schema_path(root, "schema");
   const std::string wanted = "\"" + std::string(schema) + "\"";
   if (found == json.end()) refuse(source, schema_path, "missing; " + wanted + " wanted");
-  if (found->is_string() && found->get<std::string>() == schema) return json;
-  if (found->is_string() && found->get<std::string>() == old.schema) {
-    rename_all(json, old);
-    return json;
-  }
-  if (found->is_string() && family(found->get<std::string>()) == family(schema)) {
-    refuse(source, schema_path,
-           wanted + " wanted, found " + flat(*found) +
-               ": another version of Spillway wrote it; create it with this version");
+  if (found->is_string()) {
+    const auto name = found->get<std::string>();
+    if (name == schema || name == old_schema) return json;
+    if (family(name) == family(schema)) {
+      refuse(source, schema_path,
+             wanted + " wanted, found " + flat(*found) +
+                 ": another version of Spillway wrote it; create it with this version");
+    }
   }
   refuse_value(source, schema_path, wanted, *found);
 }

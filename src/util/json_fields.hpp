@@ -79,19 +79,10 @@ void check_index(int number, std::size_t count, const char* what, const JsonPath
 void check_indices(const std::vector<int>& numbers, std::size_t count, const char* what,
                    const JsonPath& path, const JsonSource& source);
 
-/// How documents of the schema before this one are read: fields and words that have other names
-/// now, anywhere in the document.
-struct OldSchema {
-  std::string_view schema;
-  std::vector<std::pair<std::string_view, std::string_view>>
-      fields;  ///< Old name, new name; empty: dropped.
-  std::vector<std::pair<std::string_view, std::string_view>> words;  ///< Texts, likewise.
-};
-
-/// The document with the names of `schema`. Its field "schema" is as it was found.
+/// The document, whose field "schema" is one of the two: this one or the one before.
 /// Errors: ConfigError if the text is not JSON, is no object, or is of neither schema.
 [[nodiscard]] Json parse_document(std::string_view text, const JsonSource& source,
-                                  std::string_view schema, const OldSchema& old);
+                                  std::string_view schema, std::string_view old_schema);
 
 /// As many values to a line as fit.
 [[nodiscard]] std::string readable(const Json& json);
@@ -238,20 +229,15 @@ class JsonReader {
   std::optional<std::string> missing_;
 };
 
-/// The value of a document that parse_document() gave.
+/// A document of `schema`, or of the one before, as a value.
 template <typename T>
-[[nodiscard]] T read_parsed(Json json, const JsonSource& source) {
+[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
+                              std::string_view schema, std::string_view old_schema) {
+  Json json = parse_document(text, source, schema, old_schema);
   json.erase("schema");
   T value;
   JsonReader::read(json, JsonPath(), source, value);
   return value;
-}
-
-/// A document of `schema` as a value.
-template <typename T>
-[[nodiscard]] T read_document(std::string_view text, const JsonSource& source,
-                              std::string_view schema, const OldSchema& old) {
-  return read_parsed<T>(parse_document(text, source, schema, old), source);
 }
 
 template <typename T>

@@ -66,11 +66,10 @@ TEST(Nesting, IsAnErrorBeforeItTakesTheStack) {
     for (const char* const schema : {"plan/4", "plan/3"}) {
       const std::string text =
           R"({"schema": ")" + std::string(schema) + R"(", "x": )" + brackets + "}";
-      EXPECT_EQ(error_text<ConfigError>([&] {
-                  (void)parse_document(text, source, "plan/4", {"plan/3", {}, {}});
-                }),
-                "[plan] deep.json: the document: line 1 is nested too deeply: at most 64 lists and "
-                "objects are within each other");
+      EXPECT_EQ(
+          error_text<ConfigError>([&] { (void)parse_document(text, source, "plan/4", "plan/3"); }),
+          "[plan] deep.json: the document: line 1 is nested too deeply: at most 64 lists and "
+          "objects are within each other");
     }
   }
 }

@@ -238,8 +238,8 @@ std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema)
 
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
-  const OldSchema old{"spillway.plan/4", {}, {}};  // It had no signatures.
-  auto plan = read_document<Plan>(text, source, kPlanSchema, old);
+  // The schema before had no signatures.
+  auto plan = read_document<Plan>(text, source, kPlanSchema, "spillway.plan/4");
   const JsonPath root;
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {

@@ -192,8 +192,8 @@ std::string to_json(const Profile& profile) {
 
 Profile profile_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"profile", file_name};
-  const OldSchema old{"spillway.profile/4", {}, {}};  // It had no signatures.
-  auto profile = read_document<Profile>(text, source, kProfileSchema, old);
+  // The schema before had no signatures.
+  auto profile = read_document<Profile>(text, source, kProfileSchema, "spillway.profile/4");
   check_profile(profile, source);
   return profile;
 }
