@@ -51,12 +51,16 @@ ALLOWED: dict[str, Part] = ENGINE | FRAMEWORK
 # The rooms of a part, from the bottom to the top, each with those that it may use; what those may use, it may use too.
 # "." is the part's folder itself; a part without it has no sources outside of rooms.
 ROOMS: dict[str, dict[str, str]] = {
+    # text has what only programs, benchmarks and the trainer use.
+    "util": {".": "", "text": "."},
     "plan": {
         "profile": "",
         "policy": "profile",
         "recompute": "policy",
+        # Its compute_times and later_passes correct profiles, by what the simulator says a step costs.
         "simulate": "recompute",
         "highs": "",
+        # Its make_plan plans by rules alone: for programs it is the other planner, and it uses recompute.
         "solve": "simulate highs",
         "frontends": "policy",
         "report": "solve",
@@ -65,6 +69,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "device": "",
         "hooks": "device",
         "graph": "hooks",
+        # Its pass, sharded_buffer and session_mutex are what traces and watches read, and what execute changes.
         "record": "graph",
         "replay": "graph",
         "execute": "record replay",

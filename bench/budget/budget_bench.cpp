@@ -7,7 +7,7 @@
 #include "spillway/plan/simulate.hpp"
 #include "support/settle.hpp"
 #include "support/step_trace.hpp"
-#include "util/spread.hpp"
+#include "util/text/spread.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "spillway/models/llama.hpp"
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::bench {
 

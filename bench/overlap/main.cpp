@@ -28,8 +28,8 @@
 #include "support/settle.hpp"
 #include "support/training_program.hpp"
 #include "train/run/measured_model.hpp"
-#include "util/budget_text.hpp"
 #include "util/files.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::bench {
 namespace {

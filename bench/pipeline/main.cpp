@@ -38,7 +38,7 @@
 #include "plans.hpp"
 #include "spillway/core/numbers.hpp"
 #include "support/training_program.hpp"
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -1,7 +1,7 @@
 #include "support/figure.hpp"
 
 #include "spillway/core/numbers.hpp"
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::bench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "spillway/core/bytes.hpp"
 #include "spillway/core/clock.hpp"
-#include "util/spread.hpp"
+#include "util/text/spread.hpp"
 
 namespace spillway::bench {
 

@@ -8,7 +8,7 @@
 
 #include "support/figure.hpp"
 #include "support/provenance.hpp"
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::bench {
 

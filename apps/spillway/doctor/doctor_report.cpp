@@ -3,8 +3,8 @@
 #include <array>
 
 #include "util/renamed.hpp"
-#include "util/text_table.hpp"
-#include "util/wrapped.hpp"
+#include "util/text/text_table.hpp"
+#include "util/text/wrapped.hpp"
 
 namespace spillway::app {
 namespace {

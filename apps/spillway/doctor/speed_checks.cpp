@@ -9,8 +9,8 @@
 #include "spillway/core/numbers.hpp"
 #include "spillway/memory/host_system.hpp"
 #include "spillway/memory/slab.hpp"
-#include "util/spread.hpp"
-#include "util/text_table.hpp"
+#include "util/text/spread.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

@@ -11,9 +11,9 @@
 #include "spillway/plan/planner.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "util/files.hpp"
-#include "util/progress.hpp"
-#include "util/status_line.hpp"
-#include "util/text_table.hpp"
+#include "util/text/progress.hpp"
+#include "util/text/status_line.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

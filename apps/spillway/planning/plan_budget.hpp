@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::app {
 

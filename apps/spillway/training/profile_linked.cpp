@@ -6,7 +6,7 @@
 #include "train/run/job.hpp"
 #include "train/run/train_setup.hpp"
 #include "training/training.hpp"
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 

@@ -7,7 +7,7 @@
 #include "devices/devices.hpp"
 #include "spillway/plan/layer_choice.hpp"
 #include "train/config/segmentation_text.hpp"
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::app {
 namespace {

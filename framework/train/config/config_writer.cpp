@@ -1,7 +1,7 @@
 #include "spillway/core/numbers.hpp"
 #include "train/config/config_keys.hpp"
+#include "util/text/wrapped.hpp"
 #include "util/toml_text.hpp"
-#include "util/wrapped.hpp"
 
 namespace spillway::app {
 namespace {

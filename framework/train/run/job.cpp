@@ -17,7 +17,7 @@
 #include "train/model/device_memory.hpp"
 #include "train/model/model_layers.hpp"
 #include "train/run/rank_texts.hpp"
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

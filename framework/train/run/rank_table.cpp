@@ -2,7 +2,7 @@
 
 #include "spillway/core/numbers.hpp"
 #include "train/run/rank_texts.hpp"
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "spillway/core/numbers.hpp"
-#include "util/spread.hpp"
-#include "util/text_table.hpp"
+#include "util/text/spread.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

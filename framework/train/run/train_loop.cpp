@@ -19,8 +19,8 @@
 #include "train/run/metrics_file.hpp"
 #include "train/run/rank_texts.hpp"
 #include "train/run/stop_signal.hpp"
-#include "util/progress.hpp"
-#include "util/text_table.hpp"
+#include "util/text/progress.hpp"
+#include "util/text/text_table.hpp"
 
 namespace spillway::app {
 namespace {

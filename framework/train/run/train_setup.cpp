@@ -6,7 +6,7 @@
 
 #include "spillway/core/error.hpp"
 #include "train/model/device_memory.hpp"
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 namespace spillway::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "util/status_line.hpp"
+#include "util/text/status_line.hpp"
 
 #include <algorithm>
 #include <utility>

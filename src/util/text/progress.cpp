@@ -1,4 +1,4 @@
-#include "util/progress.hpp"
+#include "util/text/progress.hpp"
 
 #include <algorithm>
 #include <utility>

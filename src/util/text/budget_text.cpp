@@ -1,4 +1,4 @@
-#include "util/budget_text.hpp"
+#include "util/text/budget_text.hpp"
 
 #include <charconv>
 #include <string>

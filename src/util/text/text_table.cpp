@@ -1,4 +1,4 @@
-#include "util/text_table.hpp"
+#include "util/text/text_table.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "util/wrapped.hpp"
+#include "util/text/wrapped.hpp"
 
 #include <sstream>
 

@@ -1,4 +1,4 @@
-#include "util/spread.hpp"
+#include "util/text/spread.hpp"
 
 #include <algorithm>
 
