@@ -11,29 +11,16 @@ BudgetRow row(const std::string& text, std::optional<double> wanted = std::nullo
   return {text, app::parse_budget(text), wanted};
 }
 
-LlamaShape large_shape(const std::string& model, at::Device device) {
-  LlamaShape shape;
+LlamaShape shape_of(const std::string& model, at::Device device, bool small) {
+  LlamaShape shape = small ? small_llama(device) : LlamaShape();
   shape.device = device;
   if (model == "long") {
-    shape.layers = 4;
-    shape.tokens = 65536;
+    shape.layers = small ? 2 : 4;
+    shape.tokens = small ? 2048 : 65536;
   }
   if (model == "moe") {
-    shape.moe.experts = 8;
-    shape.moe.ffn = 7168;
-  }
-  return shape;
-}
-
-LlamaShape small_shape(const std::string& model, at::Device device) {
-  LlamaShape shape = small_llama(device);
-  if (model == "long") {
-    shape.layers = 2;
-    shape.tokens = 2048;
-  }
-  if (model == "moe") {
-    shape.moe.experts = 4;
-    shape.moe.ffn = 256;
+    shape.moe.experts = small ? 4 : 8;
+    shape.moe.ffn = small ? 256 : 7168;
   }
   return shape;
 }
@@ -54,7 +41,7 @@ const std::vector<std::string>& budget_models() {
 
 BudgetCase budget_case(const std::string& model, at::Device device, bool small) {
   BudgetCase made;
-  made.shape = small ? small_shape(model, device) : large_shape(model, device);
+  made.shape = shape_of(model, device, small);
   made.rows = small ? std::vector{row("80%"), row("60%"), row("45%")} : large_rows(model);
   made.end_to_end = made.rows.size() / 2;
   return made;

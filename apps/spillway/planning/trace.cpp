@@ -3,9 +3,9 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 
+#include "spillway/core/numbers.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "spillway/trace/predicted.hpp"
 #include "util/files.hpp"
@@ -29,9 +29,7 @@ constexpr const char* kTraceExamples =
     "is a counter. docs/planner.md says what is in it.\n";
 
 std::string milliseconds(std::int64_t ns) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << static_cast<double>(ns) / 1e6 << " ms";
-  return text.str();
+  return with_decimals(static_cast<double>(ns) / 1e6, 2) + " ms";
 }
 
 void print(const Simulation& simulation) {

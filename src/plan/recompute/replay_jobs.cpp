@@ -45,8 +45,6 @@ class ReplayWalk {
     for (now_ = 0; now_ <= model_.end; ++now_) {
       const Moment& moment = chunk_.timeline[to_index(now_)];
       switch (moment.kind) {
-        case MomentKind::kCallBegins:
-          break;
         case MomentKind::kCallEnds:
           call_ends(moment.index);
           break;
@@ -62,6 +60,7 @@ class ReplayWalk {
         case MomentKind::kDrop:
           drop(moment.index);
           break;
+        case MomentKind::kCallBegins:
         case MomentKind::kEnd:
           break;
       }
