@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import spillway
@@ -63,6 +64,20 @@ class Transformer(nn.Module):
         return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
 
 
+class Cube(torch.autograd.Function):
+    """Saves its argument and another tensor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x * x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        _, square = ctx.saved_tensors
+        return 3 * square * gradient
+
+
 def tokens(seed: int, batch: int = 2, length: int = 32) -> torch.Tensor:
     return torch.randint(64, (batch, length), generator=torch.Generator().manual_seed(seed))
 
@@ -113,6 +128,14 @@ def same_bits(
     different = [i for i, (a, b) in enumerate(zip(without, with_session)) if not torch.equal(a, b)]
     assert not different, f"{len(different)} of {len(without)} values differ"
     return session
+
+
+def join(rank: int, folder: str, ranks: int = 2) -> None:
+    """What a process of several begins with."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
 
 
 def moved(session: spillway.Session) -> tuple[int, int]:

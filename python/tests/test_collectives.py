@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import session_for, tokens, train
+from conftest import join, session_for, tokens, train
 from torch import nn
 
 LAYERS = "[internevo]\ncheckpoint = true\n"
@@ -79,10 +78,7 @@ def step(model: nn.Module, i: int) -> torch.Tensor:
 
 
 def work(rank: int, folder: str, case: str, sum_over_ranks: type[FunctionalSum]) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join(rank, folder)
     runs = []
     for managed in [False, True]:
         torch.manual_seed(rank)

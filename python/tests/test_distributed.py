@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import OFFLOAD, Transformer, baseline_step, session_for, train
+from conftest import OFFLOAD, Transformer, baseline_step, join, session_for, train
 from torch.nn.parallel import DistributedDataParallel
 
 RECOMPUTE = "[internevo]\ncheckpoint = true\n"
 
 
 def work(rank: int, folder: str, rules: str) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join(rank, folder)
     runs = []
     for managed in [False, True]:
         torch.manual_seed(0)

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from conftest import join
 from torch import nn
 
 import spillway
@@ -86,10 +87,7 @@ def fsdp2_frozen() -> nn.Module:
 
 
 def on_ranks(rank: int, folder: str, make: Callable[[], nn.Module], repeats: int) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join(rank, folder)
     without = train(make(), None, rank)
     for action, window in itertools.product(ACTIONS, WINDOWS):
         for repeat in range(repeats):

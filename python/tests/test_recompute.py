@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import Transformer, fallbacks, baseline_step, same_bits, session_for, tokens, train
+from conftest import Cube, Transformer, fallbacks, baseline_step, same_bits, session_for, tokens, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -271,18 +271,6 @@ def test_custom_operators_written_in_python_are_repeated():
     # Without and with a session, and again in each step but the first.
     assert cubed == steps + steps + steps - 1
     assert "spillway_test::double_" in (session.plan_json() or "")
-
-
-class Cube(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x, x * x)
-        return x * x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        _, square = ctx.saved_tensors
-        return 3 * square * gradient
 
 
 def in_place(weight: torch.Tensor, i: int) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import Transformer, fallbacks, moved, baseline_step, same_bits, session_for, tokens, train
+from conftest import Cube, Transformer, fallbacks, moved, baseline_step, same_bits, session_for, tokens, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -148,18 +148,6 @@ def test_with_two_backward_passes_over_a_retained_graph():
         return loss
 
     same_bits(Transformer, forward)
-
-
-class Cube(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x, x * x)
-        return x * x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        _, square = ctx.saved_tensors
-        return 3 * square * gradient
 
 
 def test_with_a_custom_autograd_function():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import Transformer, baseline_step, session_for, tokens, train
+from conftest import Transformer, baseline_step, join, session_for, tokens, train
 
 import spillway
 
@@ -18,13 +16,6 @@ RULES = {
     "offloaded": '[[rule]]\naction = "offload"\nshard = true\n',
     "recomputed": "[paddle]\nrecompute_interval = 1\nrecompute_partition = true\n",
 }
-
-
-def join(rank: int, folder: str, ranks: int = 2) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
 
 
 def run_equal(rank: int, folder: str, case: str, by_name: bool) -> None:
