@@ -15,14 +15,10 @@
 #include "torch/device/host_digest.hpp"
 
 namespace spillway {
-namespace {
-
-constexpr std::uintptr_t kWord = 8;
-
-}  // namespace
 
 // Words are mixed with their indices and added up: whole numbers add up in any order, so the order
-// of threads does not show. The mixing is the finalizer of SplitMix64.
+// of threads does not show. The mixing is the finalizer of SplitMix64. Memory that does not begin
+// at a word gets the same number: its bytes may be compared with a copy of them that does.
 const char* const kCudaDigestSource = R"(
 __device__ unsigned long long mixed(unsigned long long word, unsigned long long index) {
   unsigned long long x = word ^ (index + 1) * 0x9e3779b97f4a7c15ull;
@@ -31,15 +27,25 @@ __device__ unsigned long long mixed(unsigned long long word, unsigned long long 
   return x ^ (x >> 31);
 }
 
+__device__ unsigned long long word_at(const unsigned char* bytes, unsigned long long index,
+                                      bool aligned) {
+  if (aligned) return reinterpret_cast<const unsigned long long*>(bytes)[index];
+  unsigned long long word = 0;
+  for (int i = 7; i >= 0; --i) word = word << 8 | bytes[8 * index + i];
+  return word;
+}
+
 extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long size,
                                   unsigned long long* sum) {
   const unsigned long long words = size / 8;
-  const unsigned long long* const whole = reinterpret_cast<const unsigned long long*>(bytes);
+  const bool aligned = reinterpret_cast<unsigned long long>(bytes) % 8 == 0;
   const unsigned long long threads = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   const unsigned long long before = static_cast<unsigned long long>(blockIdx.x) * blockDim.x;
   const unsigned long long first = before + threadIdx.x;
   unsigned long long mine = 0;
-  for (unsigned long long i = first; i < words; i += threads) mine += mixed(whole[i], i);
+  for (unsigned long long i = first; i < words; i += threads) {
+    mine += mixed(word_at(bytes, i, aligned), i);
+  }
   if (first == 0) {
     unsigned long long rest = 0;
     for (unsigned long long i = 8 * words; i < size; ++i) rest = rest << 8 | bytes[i];
@@ -50,20 +56,20 @@ extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long
 }
 )";
 
+void cuda_digest_on_host(const c10::Storage& storage, const at::Tensor& number) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
+                               .set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
+  number.fill_(host_digest(bytes.cpu().storage()));
+}
+
 void cuda_digest(const c10::Storage& storage, const at::Tensor& number) {
   const at::NoGradGuard no_gradients;
   const c10::Device device = storage.device();
   const cudaKernel_t kernel =
       find_kernel(kCudaDigestSource, "digest", compute_capability(device.index()));
-  const auto options = at::TensorOptions(at::kByte).device(device);
+  if (kernel == nullptr) return cuda_digest_on_host(storage, number);
   const void* data = storage.data();
-  if (kernel == nullptr || reinterpret_cast<std::uintptr_t>(data) % kWord != 0) {  // NOLINT
-    const at::Tensor bytes =
-        at::empty({0}, options)
-            .set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
-    number.fill_(host_digest(bytes.cpu().storage()));
-    return;
-  }
   number.zero_();
   unsigned long long size = storage.nbytes();
   void* result = number.mutable_data_ptr();

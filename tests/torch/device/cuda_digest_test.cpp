@@ -12,7 +12,7 @@ namespace {
 class CudaDigest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "skipped: no CUDA device";
   }
 
   static at::Tensor digest(const at::Tensor& tensor) {
@@ -37,6 +37,20 @@ TEST_F(CudaDigest, IsEqualForEqualBits) {
   }
 }
 
+// A copy comes back to memory that the allocator aligned, whatever the original had.
+TEST_F(CudaDigest, DoesNotDependOnWhereMemoryBegins) {
+  const at::Tensor tensor = bytes(2003 + 8);
+  for (std::int64_t offset = 0; offset < 8; ++offset) {
+    const at::Tensor copy = tensor.slice(0, offset, offset + 2003).clone();
+    const at::Tensor unaligned =
+        at::for_blob(static_cast<std::uint8_t*>(tensor.mutable_data_ptr()) + offset, {2003})
+            .options(tensor.options())
+            .target_device(tensor.device())
+            .make_tensor();
+    EXPECT_EQ(number(unaligned), number(copy)) << offset;
+  }
+}
+
 TEST_F(CudaDigest, ChangesWithEveryByte) {
   const at::Tensor tensor = bytes(2003);
   std::set<std::int64_t> seen = {number(tensor)};
@@ -45,6 +59,19 @@ TEST_F(CudaDigest, ChangesWithEveryByte) {
     other[i].bitwise_xor_(1);
     EXPECT_TRUE(seen.insert(number(other)).second) << i;
   }
+}
+
+TEST_F(CudaDigest, TellsBitsApartWithoutAKernel) {
+  const at::Tensor tensor = bytes(1001);
+  const auto on_host = [](const at::Tensor& each) {
+    const at::Tensor number = at::empty({}, each.options().dtype(at::kLong));
+    cuda_digest_on_host(each.storage(), number);
+    return number.item<std::int64_t>();
+  };
+  EXPECT_EQ(on_host(tensor.clone()), on_host(tensor));
+  const at::Tensor other = tensor.clone();
+  other[1000].bitwise_xor_(1);
+  EXPECT_NE(on_host(other), on_host(tensor));
 }
 
 TEST_F(CudaDigest, ChangesWithOrderAndSize) {
