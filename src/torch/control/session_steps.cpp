@@ -24,6 +24,34 @@ at::ScalarType dtype_named(const std::string& name) {
   return at::ScalarType::Undefined;
 }
 
+/// Whether the original is kept because of what is done to it.
+bool may_not_move(FixedReason reason) {
+  return reason == FixedReason::kChangedLater || reason == FixedReason::kOwnedElsewhere;
+}
+
+std::vector<bool> compared_buffers(const ChunkLayout& layout, const ChunkPlan& plan) {
+  std::vector<bool> compared;
+  for (const ActionKind action : layout.action) {
+    compared.push_back(action == ActionKind::kRecompute);
+  }
+  const auto buffer_of = [&](std::size_t site) {
+    return static_cast<std::size_t>(layout.sites[site].buffer);
+  };
+  const auto may_compare = [&](std::size_t site) {
+    const Decision& decision = plan.decisions[buffer_of(site)];
+    return decision.fixed == FixedReason::kNone && !decision.action.shard;
+  };
+  std::vector<bool> also = compared;
+  for (const auto& [signature, sites] : layout.sites_of) {
+    const auto recomputed = [&](std::size_t site) { return compared[buffer_of(site)]; };
+    if (std::ranges::none_of(sites, recomputed)) continue;
+    for (const std::size_t site : sites) {
+      if (may_compare(site)) also[buffer_of(site)] = true;
+    }
+  }
+  return also;
+}
+
 std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan) {
   const auto chunk =
       std::find_if(profile.chunks.begin(), profile.chunks.end(),
@@ -71,7 +99,11 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
     begin_fitted_step(schedule);
   }
   bool recomputes = false;
-  for (const auto& [chunk, layout] : layouts_) recomputes = recomputes || layout->recomputes;
+  bool identifies = false;
+  for (const auto& [chunk, layout] : layouts_) {
+    recomputes = recomputes || layout->recomputes;
+    identifies = identifies || layout->must_not_move;
+  }
   const bool verifies = options_.verify_every > 0 &&
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   const bool verifies_now = (verify_next_ || verifies) && !record_next_;
@@ -94,19 +126,21 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
   step_.kept_peak = kept_bytes_;
+  see_stream(device_->current_stream());
+  weight_numbers_.begin_step(recording_);
   (void)device_->take_peak();
   step_start_ = device_->allocated();
   begin_measuring();
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  // A plan that was not made here may be of another model: types alone do not tell.
-  const bool unknown_plan = verifies_now && plan_ != nullptr && profile_ == nullptr;
-  // Ranks compare what they save: sizes alone do not distinguish buffers.
-  if (recording_ || recomputes || sharding_.active || sharding_.verifying || unknown_plan ||
-      budgeting_.timing || traces) {
+  // Ranks compare what they save: sizes alone do not distinguish buffers. Nor do they where some are
+  // kept because of what is done to them. And a step that checks copies sees all writes it can.
+  if (recording_ || recomputes || identifies || sharding_.active || sharding_.verifying ||
+      checks_copies_ || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return find_fixed(storage); },
+        [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
         plan_ != nullptr && plan_->recompute_collectives);
   }
   if (recording_ || budgeting_.timing || traces) {
@@ -155,6 +189,7 @@ void SessionCore::end_step_locked() noexcept {
   recording_ = false;
   verifying_ = false;
   checks_copies_ = false;
+  copy_sources_.clear(mutex_);
   for (const auto& pass : passes_) {
     // A backward may still run; it is not recorded.
     pass->profiler = nullptr;
@@ -257,6 +292,12 @@ void SessionCore::finish_recording() {
     sharding_.equal.clear();  // It counts the buffers of this profile.
     return;
   }
+  for (const ChunkProfile& chunk : profile.chunks) {
+    for (const SiteProfile& site : chunk.sites) {
+      const FixedReason reason = chunk.buffers[static_cast<std::size_t>(site.buffer)].fixed;
+      if (may_not_move(reason)) never_moved_.emplace(chunk.chunk, site.signature);
+    }
+  }
   for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);
@@ -304,6 +345,7 @@ void SessionCore::adopt_plan(Plan plan) {
   budgeting_.measured_peak = {};
   budgeting_.measured_steps = 0;
   budgeting_.verification_peak = {};
+  keep_never_moved(plan);
   plan_ = std::make_shared<const Plan>(std::move(plan));
   verify_next_ = true;
   host_use_.state = HostUse::State::kSettling;
@@ -356,6 +398,7 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     layout->bytes.push_back(decision.bytes.count());
     layout->may_offload.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
+    layout->must_not_move = layout->must_not_move || may_not_move(decision.fixed);
   }
   std::vector<bool> seen(plan.decisions.size());
   for (ChunkLayout::SiteShape& site : layout->sites) {
@@ -371,6 +414,7 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     layout->action.push_back(anchor.action.kind);
     layout->shard.push_back(anchor.action.shard);
   }
+  layout->compared = compared_buffers(*layout, plan);
   layout->calls_before_first_save = plan.calls_before_first_save;
   for (const Bytes bytes : plan.forward_allowance)
     layout->forward_allowance.push_back(bytes.count());

@@ -54,6 +54,10 @@ class TorchDevice {
   /// Memory from torch's own allocator, for use on `stream`, which current_stream() gave.
   [[nodiscard]] virtual c10::Storage allocate(std::size_t bytes, Stream& stream) = 0;
 
+  /// Memory that is given back from now on is not used again before what is now queued on `stream`,
+  /// which current_stream() gave, is done; of its own by itself. Nothing on the host.
+  virtual void keep_until_done(const c10::Storage& /*storage*/, Stream& /*stream*/) {}
+
   /// Runs `work` on a side stream that waits for what is now queued on `stream`, which
   /// current_stream() gave, and is current meanwhile; on the host it is `stream` itself.
   virtual void beside(Stream& stream, const std::function<void(Stream&)>& work) = 0;
@@ -81,8 +85,8 @@ class TorchDevice {
 
   /// Writes a 64-bit number that storages with the same bits share into `number`, one of type long
   /// on this device; other bits give another one, but for a chance of 2^-64 or so. Ranks may
-  /// compare it. Queued on current_stream(); waits for nothing.
-  virtual void digest(const c10::Storage& storage, const at::Tensor& number) = 0;
+  /// compare it. Queued on `stream`, which current_stream() gave; waits for nothing.
+  virtual void digest(const c10::Storage& storage, const at::Tensor& number, Stream& stream) = 0;
 
   /// In which steps host memory is pinned for offloaded buffers: small where a step costs nothing,
   /// because a session pins at least two of them.

@@ -133,7 +133,12 @@ class CudaTorchDevice final : public TorchDevice {
     return to.event->elapsed_since(*from.event);
   }
 
-  void digest(const c10::Storage& storage, const at::Tensor& number) override {
+  void keep_until_done(const c10::Storage& storage, Stream& stream) override {
+    c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), torch_stream(stream));
+  }
+
+  void digest(const c10::Storage& storage, const at::Tensor& number, Stream& stream) override {
+    const c10::cuda::CUDAStreamGuard guard(torch_stream(stream));
     cuda_digest(storage, number);
   }
 

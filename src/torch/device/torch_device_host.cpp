@@ -33,7 +33,7 @@ class HostTorchDevice final : public TorchDevice {
 
   void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
 
-  void digest(const c10::Storage& storage, const at::Tensor& number) override {
+  void digest(const c10::Storage& storage, const at::Tensor& number, Stream& /*stream*/) override {
     *number.mutable_data_ptr<std::int64_t>() = host_digest(storage);
   }
 

@@ -19,6 +19,12 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   if (device_->is_capturing()) return unpack_captured(buffer, window);
   const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
+  if (!copy_sources_.empty()) {
+    digest_released_sources();
+    // Originals that only this step held are gone then, as in other steps.
+    lock.unlock();
+    lock.lock();
+  }
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {
@@ -143,7 +149,12 @@ void SessionCore::queue_next_pass() {
 
 void SessionCore::ensure_on_device(SavedBuffer& buffer) {
   if (!buffer.on_device() && buffer.shard != nullptr) {
-    all_gather_buffer(buffer);
+    all_gather_buffer(buffer);  // The other ranks need this one's part, whatever it reads itself.
+    if (buffer.original.alive()) {
+      count_freed(buffer.bytes);
+      mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
+      (void)adopt_if_alive(buffer);
+    }
   } else if (!buffer.on_device()) {
     if (!adopt_if_alive(buffer)) {
       ++step_.late_reloads;
@@ -249,11 +260,8 @@ void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
   const bool captures = device_->is_capturing();
   const ClockPause clock_pause(*this);
   const std::lock_guard lock(mutex_);
-  if (captures) {
-    deferred_drops_.emplace_back(std::move(buffer), id);
-    return;
-  }
   try {
+    if (captures) return void(deferred_drops_.emplace_back(std::move(buffer), id));
     drop_deferred();
     if (id >= 0) note_gone(*buffer->pass, id);
     drop_locked(std::move(buffer));
@@ -299,6 +307,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
     }
   }
   if (buffer->value >= 0) detach_from_book(*buffer);
+  if (buffer->compared) mutex_.free_outside(std::exchange(buffer->compared, c10::Storage()));
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
 }
 

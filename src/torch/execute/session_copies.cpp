@@ -10,19 +10,34 @@
 
 namespace spillway {
 
-CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage) {
+CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage, Stream& stream) {
   const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   clock_.uses_stream();
   const CopyChecks::Number into = copy_checks_.take(device_->torch_device());
-  device_->digest(storage, into.number);
+  device_->digest(storage, into.number, stream);
+  if (std::ranges::find(check_streams_, &stream) == check_streams_.end()) {
+    check_streams_.push_back(&stream);
+  }
   return into.slot;
+}
+
+void SessionCore::digest_released_sources() {
+  for (CopySources::Source& source : copy_sources_.take_unshared()) {
+    const BufferRef buffer = source.buffer.lock();
+    if (buffer != nullptr && !buffer->on_device()) {
+      buffer->digest_at_release = digest_of(source.storage, *buffer->stream);
+      keep_until_read(*buffer, source.storage);
+    }
+    mutex_.free_outside(std::move(source.storage));
+  }
 }
 
 void SessionCore::check_copy(const SavedBuffer& buffer) {
   if (buffer.pass->over) return;  // Its step has reported what it found.
   const CopyChecks::Key key{buffer.pass->key.chunk, buffer.id, buffer.bytes};
-  copy_checks_.expect_equal(key, CopyFault::kCopyDiffers, buffer.digest, digest_of(buffer.storage));
+  copy_checks_.expect_equal(key, CopyFault::kCopyDiffers, buffer.digest,
+                            digest_of(buffer.storage, device_->current_stream()));
   if (buffer.digest_at_release < 0) return;
   copy_checks_.expect_equal(key, CopyFault::kSourceChanged, buffer.digest,
                             buffer.digest_at_release);
@@ -50,6 +65,11 @@ std::string SessionCore::name_of(const CopyChecks::Key& key) const {
 }
 
 std::vector<CopyChecks::Failure> SessionCore::read_copy_checks() {
+  for (Stream* const stream : std::exchange(check_streams_, {})) {
+    const EventRef end = stream_events_.take();
+    stream->record(*end);
+    device_->current_stream().wait(*end);
+  }
   std::vector<CopyChecks::Failure> failures = copy_checks_.read();
   for (const auto& [key, fault] : failures) {
     const std::string text(to_string(fault));
@@ -76,8 +96,8 @@ void SessionCore::report_copies(const std::vector<CopyChecks::Failure>& failures
   step_error_ = std::make_exception_ptr(VerificationError(
       "verify", "step " + std::to_string(steps_) + ": " + std::to_string(failures.size()) +
                     " offloaded tensors had other bits than autograd saved, so the gradients of "
-                    "this step are wrong: discard them (zero_grad) and repeat the batch. These "
-                    "tensors are kept on the device from now on." +
+                    "this step are wrong: discard them (zero_grad) and repeat the batch. Those "
+                    "that the plan names are kept on the device from now on." +
                     names));
 }
 
@@ -116,10 +136,48 @@ void SessionCore::demote_owned_elsewhere() {
       demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
                          reason->second);
     }
+    for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
+      const auto id = static_cast<int>(chunk.decisions.size() + i);
+      const auto reason = found.find({chunk.chunk, id});
+      if (reason == found.end()) continue;
+      chunk.anchors[i].action = {};
+      demoted_.push_back("the output of " + chunk.anchors[i].name + ": " + reason->second);
+    }
+    for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
+      if (!found.contains({chunk.chunk, chunk.sites.buffer[i]})) continue;
+      never_moved_.emplace(chunk.chunk, chunk.sites.signature[i]);
+    }
   }
   plan_ = std::make_shared<const Plan>(std::move(plan));
   lay_out();
   fit_windows();
+}
+
+void SessionCore::keep_never_moved(Plan& plan) const {
+  if (never_moved_.empty()) return;
+  for (ChunkPlan& chunk : plan.chunks) {
+    for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
+      Decision& decision = chunk.decisions[static_cast<std::size_t>(chunk.sites.buffer[i])];
+      if (decision.fixed != FixedReason::kNone ||
+          !never_moved_.contains({chunk.chunk, chunk.sites.signature[i]})) {
+        continue;
+      }
+      decision.action = {};
+      decision.fixed = FixedReason::kOwnedElsewhere;
+      decision.reason += ", but an earlier step found that it must not be moved";
+    }
+  }
+}
+
+void SessionCore::see_stream(Stream& stream) {
+  if (only_stream_ == nullptr) only_stream_ = &stream;
+  several_streams_ = several_streams_ || only_stream_ != &stream;
+}
+
+void SessionCore::keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage) {
+  if (!several_streams_) return;
+  device_->keep_until_done(storage, *buffer.stream);
+  for (Stream* const stream : buffer.savers) device_->keep_until_done(storage, *stream);
 }
 
 void SessionCore::note_stream(Pass& pass, Stream& stream) {
@@ -135,7 +193,7 @@ bool SessionCore::is_new_reader(SavedBuffer& buffer, Stream& stream) {
 }
 
 void SessionCore::order_before_free(SavedBuffer& buffer) {
-  if (buffer.action == ActionKind::kRecompute) join_streams(*buffer.pass);
+  if (buffer.action == ActionKind::kRecompute || buffer.verify) join_streams(*buffer.pass);
   for (Stream* const reader : buffer.readers) {
     if (reader == buffer.stream) continue;
     const EventRef end = stream_events_.take();

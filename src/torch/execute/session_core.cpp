@@ -19,6 +19,9 @@ class KeptTensor final : public SavedTensor {
   explicit KeptTensor(const at::Tensor& tensor)
       : tensor_(weight_of(tensor).is_same(tensor) ? tensor : without_history(tensor)) {
     if (is_ordinary(tensor)) window_.emplace(tensor);
+    if (window_ || tensor.is_inference()) return;
+    counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+    version_ = counter_.current_version();
   }
   /// `id`: in a step that is timed, else -1. `caller_owned`: its unpacks were profiled.
   KeptTensor(const at::Tensor& tensor, std::shared_ptr<SessionCore> core,
@@ -40,6 +43,11 @@ class KeptTensor final : public SavedTensor {
 
   [[nodiscard]] at::Tensor unpack() override {
     if (window_) window_->require_unmodified();
+    TORCH_CHECK(window_ || tensor_.is_inference() || counter_.current_version() == version_,
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: [",
+                tensor_.toString(), "] is at version ", counter_.current_version(),
+                "; expected version ", version_, " instead.");
     if (caller_owned_) core_->unpack_caller_owned(*pass_, id_);
     return tensor_;
   }
@@ -47,6 +55,8 @@ class KeptTensor final : public SavedTensor {
  private:
   at::Tensor tensor_;
   std::optional<TensorWindow> window_;
+  c10::VariableVersion counter_;  // Of a tensor that has no window.
+  std::uint32_t version_ = 0;
   std::shared_ptr<SessionCore> core_;
   std::shared_ptr<Pass> pass_;
   int id_ = -1;
@@ -118,6 +128,8 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
+  see_stream(device_->current_stream());
+  digest_released_sources();
   Pass& pass = current_pass();
   const std::shared_ptr<Pass> pass_ref = passes_.back();
   if (pass.saves++ == 0) note_first_save(pass);
@@ -151,6 +163,8 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   BufferRef buffer = saved_before(pass, tensor, value);
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
+  note_saver(*buffer);
+  if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
   if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
   settle_awaited();
@@ -280,13 +294,26 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
   if (action == ActionKind::kKeep) set_kept_bytes(*buffer, buffer->bytes);
-  buffer->verify = action == ActionKind::kRecompute && verifying_;
-  buffer->awaited = action == ActionKind::kRecompute;
+  // What shares a signature is trusted together, so it is compared together.
+  const bool compared =
+      id >= 0 && pass.layout != nullptr && pass.layout->compared[static_cast<std::size_t>(id)];
+  buffer->verify = compared && verifying_;
+  buffer->awaited = action == ActionKind::kRecompute || buffer->verify;
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
   if (start_shard(buffer)) return buffer;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
   return buffer;
+}
+
+void SessionCore::note_saver(SavedBuffer& buffer) {
+  Stream& stream = device_->current_stream();
+  if (&stream == buffer.stream ||
+      std::ranges::find(buffer.savers, &stream) != buffer.savers.end()) {
+    return;
+  }
+  buffer.savers.push_back(&stream);
+  note_stream(*buffer.pass, stream);
 }
 
 void SessionCore::set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) {
@@ -318,7 +345,9 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  if (checks_copies_ && buffer->digest < 0) buffer->digest = digest_of(buffer->storage);
+  if (checks_copies_ && buffer->digest < 0) {
+    buffer->digest = digest_of(buffer->storage, *buffer->stream);
+  }
   if (!may_skip_copy(*buffer) && !copy_out(*buffer)) return;
   buffer->in_window = true;
   out_window_.push(buffer, Bytes(buffer->bytes));

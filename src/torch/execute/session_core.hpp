@@ -27,10 +27,12 @@
 #include "torch/execute/schedule_follower.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/graph/tensor_window.hpp"
+#include "torch/graph/weight_numbers.hpp"
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/hooks/step_thread.hpp"
 #include "torch/record/copy_checks.hpp"
+#include "torch/record/copy_sources.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
 #include "torch/record/step_clock.hpp"
@@ -121,7 +123,7 @@ class SessionCore final : public Interceptor,
   // Called by the recorder.
   int call_begins(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs) override;
   void call_ended(int call, const std::vector<c10::IValue>& outputs) override;
-  void call_failed(const std::string& reason) noexcept override;
+  void call_failed(const char* name, const std::exception_ptr& error) noexcept override;
 
  private:
   using BufferRef = std::shared_ptr<SavedBuffer>;
@@ -204,7 +206,7 @@ class SessionCore final : public Interceptor,
   void make_room(Pass& pass, std::size_t allowed);
   /// An allowance less the growth of the pass, because untracked bytes grow with its buffers.
   [[nodiscard]] std::size_t allowed_in(const Pass& pass, std::size_t allowance) const;
-  void release(SavedBuffer& buffer);
+  void release(const BufferRef& released);
 
   // Memory that others own.
   /// The owner of the original has freed or replaced its memory: from here on the session does what
@@ -214,9 +216,15 @@ class SessionCore final : public Interceptor,
   /// From the next step on the buffer is kept, whatever plans say.
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();
+  /// Keeps what was found to be owned elsewhere under an earlier plan.
+  void keep_never_moved(Plan& plan) const;
 
   // Verification of offloaded copies.
-  [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage);
+  /// Queued on `stream`, on which the memory may be read now.
+  [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage, Stream& stream);
+  /// What was released, and nobody else holds any more, has its last bits now: autograd would have
+  /// read them.
+  void digest_released_sources();
   /// Compares what was saved with what came back and, if that was looked at, with what the original
   /// was at its release: had autograd held it, that is what it would read.
   void check_copy(const SavedBuffer& buffer);
@@ -227,6 +235,12 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::string name_of(const CopyChecks::Key& key) const;
 
   // Several streams.
+  void see_stream(Stream& stream);
+  /// Notes that the running stream saved something of the buffer, and so read it.
+  void note_saver(SavedBuffer& buffer);
+  /// Autograd would have held the memory until backward: it may be used again only after the
+  /// streams that saved it have read it, whichever of them it was allocated on.
+  void keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage);
   void note_stream(Pass& pass, Stream& stream);
   /// Whether `stream` has not read the buffer's present storage yet; from then on it has.
   [[nodiscard]] static bool is_new_reader(SavedBuffer& buffer, Stream& stream);
@@ -494,8 +508,15 @@ class SessionCore final : public Interceptor,
   bool verify_next_ = false;
   bool checks_copies_ = false;  // This step compares offloaded buffers with what was saved.
   CopyChecks copy_checks_;
+  std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
+  CopySources copy_sources_;            // In steps that compare offloaded buffers.
+  Stream* only_stream_ = nullptr;       // That steps and saves ran on; null: none yet.
+  bool several_streams_ = false;
   // By chunk and buffer: why it is kept from the next step on.
   std::map<Verification::Key, std::string> owned_elsewhere_;
+  // By chunk, the signatures of what no plan and no recording step may move.
+  std::set<std::pair<int, Signature>> never_moved_;
+  WeightNumbers weight_numbers_;
   std::exception_ptr step_error_;             // Thrown by Step::end(), or by the next begin_step().
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.
@@ -504,7 +525,7 @@ class SessionCore final : public Interceptor,
   Verification verification_;
   std::unordered_map<Signature, Trust> recipes_;
   std::map<Verification::Key, std::set<Signature>> compared_;  // Recipes compared and not read yet.
-  std::unique_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
+  std::shared_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   std::vector<std::string> demoted_;           // Planned to be recomputed, but not recomputable.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
   bool replaying_ = false;                     // A replay runs, without mutex_.

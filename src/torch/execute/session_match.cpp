@@ -62,7 +62,11 @@ SessionCore::PlannedSave SessionCore::decision_for(Pass& pass, const at::Tensor&
   if (recording_) {
     const int id =
         pass.profiler->save(tensor, fixed, value, {running_operator(), scope}, signature);
-    return {pass.next_site++, id, ActionKind::kOffload};
+    if (fixed != FixedReason::kNone || !never_moved_.contains({pass.key.chunk, signature})) {
+      return {pass.next_site++, id, ActionKind::kOffload};
+    }
+    pass.profiler->fix(id, FixedReason::kOwnedElsewhere);
+    return {pass.next_site++, id, ActionKind::kKeep};
   }
   if (pass.layout == nullptr) return {pass.next_site++};
   const bool movable = fixed == FixedReason::kNone;

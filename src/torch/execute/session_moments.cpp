@@ -8,7 +8,7 @@ SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
   const std::lock_guard lock(core.mutex_);
   clock_start_ = core.clock_.starts();
   core.clock_.pause();
-  core.watch_.find_last_forward_use(core.mutex_);
+  core.watch_.find_last_forward_use(core.mutex_, core.copy_sources_);
 }
 
 SessionCore::ClockPause::~ClockPause() {

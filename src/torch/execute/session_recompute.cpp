@@ -6,6 +6,7 @@
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/graph/storage_copy.hpp"
+#include "torch/hooks/error_text.hpp"
 #include "torch/replay/collective_results.hpp"
 
 namespace spillway {
@@ -40,15 +41,16 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   return id;
 }
 
-void SessionCore::call_failed(const std::string& reason) noexcept {
+void SessionCore::call_failed(const char* name, const std::exception_ptr& error) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (book_ == nullptr) return;
+    book_->mark_incomplete({});
+    const std::string reason = std::string(name) + ": " + text_of(error);
     count_fallback("an operator could not be recorded: " + reason);
     book_->mark_incomplete(reason);
   } catch (...) {
-    // Out of memory for a message: the book is incomplete all the same.
-    if (book_ != nullptr) book_->mark_incomplete({});
+    return;  // Out of memory for a message: the book is incomplete all the same.
   }
 }
 
@@ -125,7 +127,10 @@ void SessionCore::keep_if_changed(const Call& call) {
     }
     if (!buffer->on_device()) count_allocated(buffer->bytes);
     buffer->storage = c10::Storage(alive);
-    buffer->ticket = Ticket();
+    if (buffer->ticket) {
+      buffer->ticket = Ticket();
+      device_->catch_up(*buffer->stream);
+    }
     buffer->memory_hold = MemoryHold();
     buffer->digest = CopyChecks::kNone;
     buffer->shard.reset();
@@ -134,6 +139,9 @@ void SessionCore::keep_if_changed(const Call& call) {
     buffer->awaited = false;
     if (buffer->pass->profiler != nullptr) {
       buffer->pass->profiler->fix(buffer->id, FixedReason::kChangedLater);
+    } else if (checks_copies_) {
+      // Other steps of a plan that only offloads record no operators, and do not see it.
+      never_move(*buffer->pass, buffer->id, "it was modified unseen by autograd");
     }
   }
 }
@@ -245,14 +253,20 @@ void SessionCore::settle(const BufferRef& buffer) {
   RecipeBook& book = *buffer->pass->book;
   Recipe recipe = find_recipe(book, buffer->value);
   buffer->recipe = recipe.signature;
+  if (recipe && !book.incomplete().empty()) recipe.problem = book.incomplete();
   if (recipe) trust(buffer, recipe);
   if (!recipe) {
     const auto id = static_cast<std::size_t>(buffer->id);
-    const ActionKind fallback = buffer->pass->layout->fallback[id];
-    count_fallback("not recomputable: " + recipe.problem);
+    const ChunkLayout& layout = *buffer->pass->layout;
+    const ActionKind fallback = layout.fallback[id];
+    if (layout.action[id] == ActionKind::kRecompute) {
+      count_fallback("not recomputable: " + recipe.problem);
+    }
     if (buffer->verify) {
       buffer->verify = false;
-      verification_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+      if (layout.action[id] == ActionKind::kRecompute) {
+        verification_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+      }
     } else {
       buffer->action = fallback;
       if (fallback == ActionKind::kOffload) start_offload(buffer);
@@ -265,6 +279,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     book.value(buffer->value).verified_as = buffer->id;
     return;
   }
+  buffer->windows.clear();
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   count_freed(buffer->bytes);
 }

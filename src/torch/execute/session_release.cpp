@@ -31,20 +31,25 @@ void SessionCore::release_from_window(const BufferRef& buffer) {
     copy_skipped();
     if (!copied) return;
   }
-  release(*buffer);
+  release(buffer);
 }
 
-void SessionCore::release(SavedBuffer& buffer) {
+void SessionCore::release(const BufferRef& released) {
+  SavedBuffer& buffer = *released;
   if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
     return return_to_owner(buffer);
   }
-  if (buffer.digest >= 0) buffer.digest_at_release = digest_of(buffer.storage);
+  if (buffer.digest >= 0) {
+    buffer.digest_at_release = digest_of(buffer.storage, *buffer.stream);
+    copy_sources_.add(released);
+  }
   clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
     engine_->release(buffer.ticket, *buffer.stream);
     device_->catch_up(*buffer.stream);
   });
   buffer.memory_hold = MemoryHold();
+  keep_until_read(buffer, buffer.storage);
   mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   count_freed(buffer.bytes);
 }
@@ -79,13 +84,14 @@ void SessionCore::make_room(Pass& pass, std::size_t allowed) {
                       buffer->action == ActionKind::kKeep && buffer->on_device();
     // Moving what others hold would free nothing.
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
+    if (checks_copies_) buffer->digest = digest_of(buffer->storage, *buffer->stream);
     if (!copy_out(*buffer)) return;
     buffer->action = ActionKind::kOffload;
     if (!verifying_) {
       count_fallback(
           "activation larger than profiled: a buffer planned to stay on the device was offloaded");
     }
-    release(*buffer);
+    release(buffer);
   }
 }
 

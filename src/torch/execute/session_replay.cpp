@@ -27,9 +27,9 @@ void require_unchanged(const Value& value, const c10::Storage& storage) {
               " bytes that recomputation starts from was freed or replaced by its owner; keep or "
               "offload what is recomputed from it by a rule");
   TORCH_CHECK(
-      !value.overwritten, "[recompute] a tensor of ", value.bytes,
-      " bytes that recomputation starts from was written in place, unseen by autograd; keep "
-      "or offload what is recomputed from it by a rule");
+      value.unchanged(), "[recompute] a tensor of ", value.bytes,
+      " bytes that recomputation starts from was written in place after it was used; keep or "
+      "offload what is recomputed from it by a rule");
 }
 
 }  // namespace
@@ -50,9 +50,9 @@ void SessionCore::expect_replays(Pass& pass) {
 at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
-  if (buffer.verify) return verify(lock, buffer, window);
   note_stream(*buffer.pass, device_->current_stream());
   join_streams(*buffer.pass);
+  if (buffer.verify) return verify(lock, buffer, window);
   if (!buffer.on_device() && !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
   prefetch(*buffer.pass);
   return window.on(buffer.storage);
@@ -60,9 +60,9 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
 
 at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer,
                                const TensorWindow& window) {
+  if (buffer.compared) return window.on(buffer.compared);
   const Value& value = buffer.pass->book->value(buffer.value);
   ensure_on_device(buffer);
-  at::Tensor original = window.on(buffer.storage);
   const Verification::Key key{buffer.pass->key.chunk, buffer.id};
   std::set<Verification::Key> made_from = verified_inputs(buffer);
   try {
@@ -75,18 +75,31 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
       verification_.mark_unrecomputable(key, text_of(std::current_exception()),
                                         std::move(made_from));
     }
-    return original;
+    return window.on(buffer.storage);
   }
   prefetch(*buffer.pass);
-  compared_[key].insert(buffer.recipe);
-  const c10::Storage recomputed = value.recomputed;
+  const c10::Storage original = buffer.storage;
+  buffer.compared = value.recomputed;
   lock.unlock();
-  const RecordingPause pause;
-  at::Tensor differs = Verification::differs(original, window.on(recomputed));
+  std::vector<at::Tensor> differ;
+  {
+    const RecordingPause pause;
+    for (const TensorWindow& each : buffer.windows) {
+      differ.push_back(Verification::differs(each.on(original), each.on(buffer.compared)));
+    }
+    // Backward gets the original's bits in the memory that it gets in other steps: what it writes
+    // there, later replays read, now as then.
+    for (const TensorWindow& each : buffer.windows) {
+      Verification::restore(each.on(buffer.compared), each.on(original));
+    }
+  }
   lock.lock();
-  // The step may have ended on another thread; then its plan may be another one.
-  if (!buffer.pass->over) verification_.add(key, std::move(differs), std::move(made_from));
-  return original;
+  // The step may have ended, also on another thread; then its plan may be another one.
+  if (!buffer.pass->over) {
+    compared_[key].insert(buffer.recipe);
+    for (at::Tensor& each : differ) verification_.add(key, std::move(each), made_from);
+  }
+  return window.on(buffer.compared);
 }
 
 std::set<Verification::Key> SessionCore::verified_inputs(const SavedBuffer& buffer) const {
@@ -115,7 +128,9 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
       "are not all known (",
       book.incomplete(), "); repeat the step");
   const Replay::Job job = job_for(buffer);
-  Replay replay(book, job, chains_ != nullptr);
+  // A step that ends on another thread may turn fusion off.
+  const std::shared_ptr<ChainRunner> chains = chains_;
+  Replay replay(book, job, chains != nullptr);
   step_.repeated_calls += job.calls.size();
   clock_.uses_stream();
   const std::optional<TimeMark> begin = mark_if_traced();
@@ -124,15 +139,18 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   lock.unlock();
   int fused = 0;
   try {
-    fused = replay.run(chains_.get());
+    fused = replay.run(chains.get());
   } catch (...) {
     lock.lock();
     replaying_ = false;
+    join_streams(*buffer.pass);
     free_outside(replay.finish(book));
     throw;
   }
   lock.lock();
   replaying_ = false;
+  // What an earlier replay allocated on another stream may be freed now.
+  join_streams(*buffer.pass);
   free_outside(replay.finish(book));
   free_outside(Replay::trim(book, job, cache.count()));
   step_.fused_kernels += static_cast<std::uint64_t>(fused);

@@ -105,7 +105,7 @@ void SessionCore::note_shard_digest(const SavedBuffer& buffer) {
   const at::NoGradGuard no_gradients;
   const auto options = at::TensorOptions(at::kLong).device(device_->torch_device());
   const at::Tensor number = at::empty({}, options);
-  device_->digest(buffer.storage, number);
+  device_->digest(buffer.storage, number, device_->current_stream());
   sharding_.digests.emplace_back(Verification::Key{buffer.pass->key.chunk, buffer.id}, number);
 }
 

@@ -114,7 +114,9 @@ void RecipeBook::sign(Call& call) const {
 }
 
 Signature RecipeBook::sign_save(ValueId id, CallId running, const at::Tensor& tensor) {
-  if (id >= 0 && value(id).signature != 0) return combined(kSaved, value(id).signature);
+  // A table that a program makes once comes from outside in later steps: who saves it identifies it.
+  const bool known = id >= 0 && value(id).signature != 0 && value(id).origin != Origin::kConstant;
+  if (known) return combined(kSaved, value(id).signature);
   Signature signature = combined(kSaved, static_cast<std::uint64_t>(tensor.scalar_type()));
   if (running < 0) return combined(signature, static_cast<std::uint64_t>(tensor.dim()));
   Call& saver = call(running);
@@ -235,9 +237,9 @@ ValueId RecipeBook::saved(const at::Tensor& tensor) {
   if (!weight.defined() || found.fixed) return id;
   found.fixed = true;
   if (is_python_parameter(weight)) {
-    // Its owner made it for this step, so it has no number.
     found.origin = Origin::kParameter;
-    found.signature = combined(kFixed, static_cast<std::uint64_t>(weight.numel()) << 32U);
+    found.signature = combined(combined(kFixed, number_weight_(weight)),
+                               static_cast<std::uint64_t>(weight.dim()));
   }
   return id;
 }

@@ -120,8 +120,13 @@ class RecipeBook {
   /// by a replay, and so is what weight_of() finds.
   using FindFixed = std::function<std::optional<FixedStorage>(const c10::StorageImpl*)>;
 
-  RecipeBook(FindFixed find_fixed, bool collectives_may_be_repeated)
-      : find_fixed_(std::move(find_fixed)), collectives_(collectives_may_be_repeated) {}
+  /// The number of a weight that was not registered: the same in every step.
+  using NumberWeight = std::function<std::uint64_t(const at::Tensor&)>;
+
+  RecipeBook(FindFixed find_fixed, NumberWeight number_weight, bool collectives_may_be_repeated)
+      : find_fixed_(std::move(find_fixed)),
+        number_weight_(std::move(number_weight)),
+        collectives_(collectives_may_be_repeated) {}
   RecipeBook(const RecipeBook&) = delete;
   RecipeBook& operator=(const RecipeBook&) = delete;
 
@@ -178,6 +183,7 @@ class RecipeBook {
   std::deque<ComputeFlags> flags_;
   std::deque<ValueId> cached_;
   FindFixed find_fixed_;
+  NumberWeight number_weight_;
   bool collectives_;
   std::string incomplete_;
 };

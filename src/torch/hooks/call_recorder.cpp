@@ -5,7 +5,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "torch/hooks/error_text.hpp"
 #include "torch/hooks/step_thread.hpp"
 
 namespace spillway {
@@ -19,6 +18,11 @@ struct CallContext final : at::ObserverContext {
   std::uint64_t step;
   int call;
 };
+
+constexpr c10::DispatchKeySet kModes{c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                     c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                     c10::DispatchKey::FuncTorchVmapMode};
 
 /// Below autograd an operator falls apart into kernels.
 bool autograd_sees_it() {
@@ -34,16 +38,17 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
   const std::uint64_t number = step->number();
   const StepThread::Locked session = step->lock();
   if (session.owner == nullptr || session.listener == nullptr) return nullptr;
-  const OperatorTraits* const traits = traits_of(function);
-  if (traits == nullptr) return nullptr;
   const RecordingPause pause;
-  int call = -1;
   try {
-    call = session.listener->call_begins(*traits, function.inputs());
+    const OperatorTraits* const traits = traits_of(function);
+    if (traits == nullptr) return nullptr;
+    auto context = std::make_unique<CallContext>(number, -1);
+    context->call = session.listener->call_begins(*traits, function.inputs());
+    if (context->call >= 0) return context;
   } catch (...) {
-    session.listener->call_failed(traits->name + ": " + text_of(std::current_exception()));
+    session.listener->call_failed(function.name(), std::current_exception());
   }
-  return call < 0 ? nullptr : std::make_unique<CallContext>(number, call);
+  return nullptr;
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
@@ -57,13 +62,13 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   try {
     session.listener->call_ended(begun->call, function.outputs());
   } catch (...) {
-    session.listener->call_failed(function.name() + (": " + text_of(std::current_exception())));
+    session.listener->call_failed(function.name(), std::current_exception());
   }
 }
 
 }  // namespace
 
-RecordingPause::RecordingPause() : before_(std::exchange(t_paused, true)) {}
+RecordingPause::RecordingPause() : before_(std::exchange(t_paused, true)), without_modes_(kModes) {}
 RecordingPause::~RecordingPause() { t_paused = before_; }
 
 at::CallbackHandle start_recording_calls() {

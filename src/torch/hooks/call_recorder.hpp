@@ -4,10 +4,11 @@
 /// operators that run within backward or that it runs itself.
 #pragma once
 
-#include <string>
+#include <exception>
 #include <vector>
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "torch/hooks/operator_traits.hpp"
 
@@ -20,7 +21,7 @@ class CallListener {
                           c10::ArrayRef<const c10::IValue> inputs) = 0;
   virtual void call_ended(int call, const std::vector<c10::IValue>& outputs) = 0;
   /// One of the two threw. torch would swallow it, and the operator runs all the same.
-  virtual void call_failed(const std::string& reason) noexcept = 0;
+  virtual void call_failed(const char* name, const std::exception_ptr& error) noexcept = 0;
 
  protected:
   ~CallListener() = default;
@@ -31,7 +32,8 @@ class CallListener {
 [[nodiscard]] at::CallbackHandle start_recording_calls();
 void stop_recording_calls(at::CallbackHandle handle) noexcept;
 
-/// While it lives, operators of this thread are not recorded.
+/// While it lives, operators of this thread are the session's own: they are not recorded, and neither
+/// modes (TorchDispatchMode) nor transforms of functions (torch.func) see them.
 class RecordingPause {
  public:
   RecordingPause();
@@ -41,6 +43,7 @@ class RecordingPause {
 
  private:
   bool before_;
+  c10::impl::ExcludeDispatchKeyGuard without_modes_;
 };
 
 }  // namespace spillway

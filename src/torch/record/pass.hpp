@@ -16,6 +16,7 @@
 #include "torch/device/memory_hold.hpp"
 #include "torch/graph/recipe_book.hpp"
 #include "torch/graph/storage_pin.hpp"
+#include "torch/graph/tensor_window.hpp"
 #include "torch/record/copy_checks.hpp"
 #include "torch/record/pass_profiler.hpp"
 #include "torch/record/sharded_buffer.hpp"
@@ -47,6 +48,9 @@ struct ChunkLayout {
   std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
   std::vector<ActionKind> fallback;  // By buffer: if it cannot be recomputed.
   std::vector<bool> caller_owned;    // By buffer: it stays allocated whatever the session does.
+  // By buffer: verification steps recompute it besides. It is to be recomputed, or shares a
+  // signature with one that is, whose decision it gets where the program swaps the two.
+  std::vector<bool> compared;
   std::vector<std::size_t> bytes;    // By buffer: as profiled.
   std::vector<bool> may_offload;     // By buffer: kept only because the budget has room.
   std::vector<AnchorShape> anchors;  // By the number of the call.
@@ -59,6 +63,7 @@ struct ChunkLayout {
   std::vector<std::size_t> backward_allowance;
   int calls_before_first_save = 0;
   bool recomputes = false;
+  bool must_not_move = false;  // Some buffers are kept because of what is done to them.
   // What a verification step allocates beyond the plan: the recomputed bytes of the layer with the
   // most of them, which exist twice.
   std::size_t verification_bytes = 0;
@@ -157,8 +162,11 @@ struct SavedBuffer {
   bool anchor = false;           // Held for replays; autograd did not save it.
   std::size_t kept_bytes = 0;    // Of what was saved: the bytes planned to be kept.
   bool verify = false;           // Recomputed besides being saved, and compared.
-  int number = -1;               // Its position among the offloads of its pass.
-  std::size_t before = 0;        // Bytes of the offloads before it.
+  // Of what was saved, where it may be compared.
+  std::vector<TensorWindow> windows;
+  c10::Storage compared;   // Recomputed, with the original's bits: what backward gets.
+  int number = -1;         // Its position among the offloads of its pass.
+  std::size_t before = 0;  // Bytes of the offloads before it.
   StoragePin original;
   const void* data = nullptr;  // The original's memory when it was saved.
   MemoryHold memory_hold;      // That memory while it is copied, where something can keep it.
@@ -170,6 +178,7 @@ struct SavedBuffer {
   bool ready = false;
   CopyChecks::Slot digest = CopyChecks::kNone;  // Of what was saved; in steps that check copies.
   CopyChecks::Slot digest_at_release = CopyChecks::kNone;  // Of the original then.
+  std::vector<Stream*> savers;           // Other streams than `stream` that saved it, too.
   std::vector<Stream*> readers;          // Other streams than `stream` that backward read it on.
   bool prefetched = false;               // Counted by the reload window.
   std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.

@@ -46,13 +46,14 @@ void StorageWatch::clear(SessionMutex& mutex) {
   bytes_ = 0;
 }
 
-void StorageWatch::find_last_forward_use(SessionMutex& mutex) {
+void StorageWatch::find_last_forward_use(SessionMutex& mutex, const CopySources& sources) {
   for (Entry& entry : entries_) {
     if (!entry.retained) continue;
     const std::shared_ptr<SavedBuffer> buffer = entry.buffer.lock();
-    const bool sessions =
-        buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl());
-    if (entry.retained.use_count() > (sessions ? 2U : 1U)) continue;
+    std::size_t ours = 1;
+    if (buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl())) ++ours;
+    if (sources.holds(entry.retained)) ++ours;
+    if (entry.retained.use_count() > ours) continue;
     entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->moments->list.size());
     mutex.free_outside(std::exchange(entry.retained, c10::Storage()));
   }

@@ -12,6 +12,7 @@
 
 #include <c10/core/Storage.h>
 
+#include "torch/record/copy_sources.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
 
@@ -31,8 +32,9 @@ class StorageWatch {
   void clear(SessionMutex& mutex);
 
   /// Finds storages that only autograd holds since the last call, notes their last forward use in
-  /// the pass's profile, and frees those that were released already.
-  void find_last_forward_use(SessionMutex& mutex);
+  /// the pass's profile, and frees those that were released already. `sources` holds some of them,
+  /// which does not count.
+  void find_last_forward_use(SessionMutex& mutex, const CopySources& sources);
 
   /// Updates bytes().
   void refresh();

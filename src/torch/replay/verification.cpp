@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/stack.h>
@@ -44,6 +45,19 @@ at::Tensor Verification::differs(const at::Tensor& original, const at::Tensor& r
     pieces.push_back(at::ne(all_of_a.slice(0, begin, end), all_of_b.slice(0, begin, end)).any());
   }
   return at::stack(pieces).any();
+}
+
+void Verification::restore(const at::Tensor& recomputed, const at::Tensor& original) {
+  const at::NoGradGuard no_gradients;
+  at::Tensor to = recomputed;
+  at::Tensor from = original;
+  // An expanded tensor cannot be written as it is.
+  for (std::int64_t i = 0; i < to.dim(); ++i) {
+    if (to.stride(i) != 0 || to.size(i) < 2) continue;
+    to = to.narrow(i, 0, 1);
+    from = from.narrow(i, 0, 1);
+  }
+  if (at::has_internal_overlap(to) != at::MemOverlap::Yes) to.copy_(from);
 }
 
 std::set<Verification::Key> Verification::different(const std::vector<Comparison>& comparisons) {

@@ -35,6 +35,8 @@ class Verification {
   /// Compares two tensors of one shape, bit for bit: one bool on the device. On any thread, without
   /// the lock.
   [[nodiscard]] static at::Tensor differs(const at::Tensor& original, const at::Tensor& recomputed);
+  /// Gives a recomputed tensor the bits of the original. As differs().
+  static void restore(const at::Tensor& recomputed, const at::Tensor& original);
   /// `differs`: of this buffer. `made_from`: other buffers, of other calls, that were recomputed as
   /// its inputs.
   void add(const Key& key, at::Tensor differs, std::set<Key> made_from) {

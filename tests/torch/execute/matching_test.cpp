@@ -135,6 +135,43 @@ TEST(Matching, TrustsWhatSharesASignatureTogetherOrNotAtAll) {
   EXPECT_THAT(report.demoted, Contains(HasSubstr("another buffer with its signature")));
 }
 
+TEST(Matching, ComparesWhatSharesASignatureAlsoWhereThePlanKeepsIt) {
+  // Where the two swap, the plan recomputes the one that it kept before.
+  Session session(with_rules(
+      "[[rule]]\nscope = \"first\"\naction = \"recompute\"\n[[rule]]\naction = \"keep\"\n"));
+  const auto program = [](const at::Tensor&, const Weights& weights, int i) {
+    at::Tensor loss = at::zeros({});
+    for (const bool first : {true, false}) {
+      const Scope scope(first ? "first" : "second");
+      const at::Tensor y = weights[0].sin();
+      if (first == (i >= 4)) write_unseen(y);
+      loss = loss + loss_of(y);
+    }
+    return loss;
+  };
+  EXPECT_EQ(different_steps(session, 1, 8, program), 0);
+  EXPECT_THAT(session.report().demoted, Contains(HasSubstr("another buffer with its signature")));
+}
+
+TEST(Matching, MovesNothingThatIsWrittenLaterWhereBranchesSwap) {
+  // A plan that only offloads records no operators, but where it must tell such tensors apart.
+  SessionOptions options = offload_everything();
+  options.offload_window = Bytes(0);
+  Session session(std::move(options));
+  const auto program = [](const at::Tensor&, const Weights& weights, int i) {
+    const auto branch = [&](std::size_t weight, bool written) {
+      const at::Tensor y = weights[weight].sin();
+      const at::Tensor loss = loss_of(y);
+      if (written) y.variable_data().add_(1);
+      return loss;
+    };
+    const bool swapped = i >= 4;
+    const at::Tensor first = branch(swapped ? 1 : 0, swapped);
+    return first + branch(swapped ? 0 : 1, !swapped);
+  };
+  EXPECT_EQ(different_steps(session, 2, 8, program), 0);
+}
+
 TEST(Matching, VerifiesARecipeThatItHasNotSeen) {
   // From step 5 on something else is added; no saved tensor shows it but by its bits.
   Session session(recompute_everything());
@@ -299,6 +336,37 @@ TEST(LastPlanSchema, GetsItsSignaturesFromTheFirstStepThatVerifiesIt) {
   EXPECT_EQ(different_steps(session, kLayerWeights, 20, layers_without(is_left_out), after), 0);
   EXPECT_THAT(session.report().fallbacks, IsEmpty()) << session.report();
   EXPECT_EQ(session.report().recorded_steps, 0U);
+}
+
+TEST(LastPlanSchema, IsNotTrustedByABackwardAfterTheStepThatVerifiesIt) {
+  const testing::Deterministic deterministic;
+  at::Tensor weight = at::randn({kWidth, kWidth}).set_requires_grad(true);
+  const auto loss = [&](bool written) {
+    const at::Tensor y = weight.sin();
+    if (written) write_unseen(y);
+    return loss_of(y);
+  };
+  const auto gradient = [&](const at::Tensor& of) {
+    of.backward();
+    return std::exchange(weight.mutable_grad(), at::Tensor());
+  };
+  Session first(recompute_everything());
+  first.register_fixed(weight, FixedReason::kParameter);
+  for (int i = 0; i < 3; ++i) {
+    const Step step = first.step();
+    (void)gradient(loss(false));
+  }
+  SessionOptions options = with_rules("");
+  options.plan = *first.plan();
+  Session session(std::move(options));
+  session.register_fixed(weight, FixedReason::kParameter);
+  const at::Tensor wanted = gradient(loss(true));
+  for (int i = 0; i < 5; ++i) {
+    Step step = session.step();
+    const at::Tensor late = loss(true);
+    step.end();
+    EXPECT_TRUE(gradient(late).equal(wanted)) << i << session.report();
+  }
 }
 
 TEST(LastPlanSchema, IsNotTrustedBeforeItIsVerified) {

@@ -44,7 +44,9 @@ class BookRecorder final : public CallListener {
   void call_ended(int call, const std::vector<c10::IValue>& outputs) override {
     book_.end(call, outputs);
   }
-  void call_failed(const std::string& reason) noexcept override { book_.mark_incomplete(reason); }
+  void call_failed(const char* name, const std::exception_ptr& /*error*/) noexcept override {
+    book_.mark_incomplete(name);
+  }
 
   /// Treats it as a parameter from now on.
   void fix(const at::Tensor& tensor) {
@@ -100,11 +102,12 @@ class BookRecorder final : public CallListener {
 
  private:
   std::map<const c10::StorageImpl*, FixedStorage> fixed_;
-  RecipeBook book_{[this](const c10::StorageImpl* storage) {
-                     const auto found = fixed_.find(storage);
-                     return found == fixed_.end() ? std::nullopt : std::optional(found->second);
-                   },
-                   false};
+  RecipeBook book_{
+      [this](const c10::StorageImpl* storage) {
+        const auto found = fixed_.find(storage);
+        return found == fixed_.end() ? std::nullopt : std::optional(found->second);
+      },
+      [](const at::Tensor& weight) { return static_cast<std::uint64_t>(weight.numel()); }, false};
   std::shared_ptr<void> alive_ = std::make_shared<int>();
   int next_ = 0;
 };
