@@ -112,6 +112,9 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
   if (options_.fuse_replays) chains_ = device_->make_chain_runner();
   if (options_.plan) use_plan(*options_.plan);
+  // Before any step, so that it does not count as the memory of one.
+  const RecordingPause pause;
+  copy_checks_.prepare(device_->torch_device());
 }
 
 SessionCore::~SessionCore() = default;
