@@ -1,11 +1,12 @@
 // Programs that do with their memory what other libraries do: free it between forward and backward,
-// put it elsewhere, write into it. Their results must be those without a session.
-#include <ATen/native/Resize.h>
+// put it elsewhere, write into it. Their results must be those without a session. On the CPU and,
+// in a program of GPU tests, on CUDA.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/random_cases.hpp"
 #include "torch/support/program.hpp"
+#include "torch/support/resized_storage.hpp"
 
 namespace spillway {
 namespace {
@@ -15,24 +16,33 @@ using testing::difference_of;
 using testing::Program;
 using testing::with_rules;
 
+#ifdef SPILLWAY_TEST_CUDA
+const at::Device kDevice(at::kCUDA, 0);
+constexpr std::int64_t kRows = 512;
+#else
+const at::Device kDevice(at::kCPU);
 constexpr std::int64_t kRows = 64;
+#endif
+constexpr std::size_t kMatrixBytes = kRows * kRows * sizeof(float);
 constexpr int kLayers = 4;
 const int kRepeats = testing::cases_of(20, 5);  // A race need not show every time.
 
 void resize(const at::Tensor& tensor, std::size_t bytes) {
-  at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), bytes);
+  testing::resize_storage(tensor.storage(), bytes);
 }
+
+at::Tensor random_matrix() { return at::randn({kRows, kRows}, at::TensorOptions(kDevice)); }
 
 std::vector<at::Tensor> square_weights() {
   std::vector<at::Tensor> all;
-  for (int i = 0; i < kLayers; ++i) all.push_back(testing::weight({kRows, kRows}));
+  for (int i = 0; i < kLayers; ++i) all.push_back(testing::weight({kRows, kRows}, kDevice));
   return all;
 }
 
 /// As Megatron's CheckpointWithoutOutput: the output of the activation is freed when the product
 /// has read it, and computed again when the product's gradient is there. Then its owner forgets it.
 at::Tensor discard_outputs(const std::vector<at::Tensor>& weights, int step) {
-  at::Tensor x = at::randn({kRows, kRows});
+  at::Tensor x = random_matrix();
   for (const at::Tensor& weight : weights) {
     const at::Tensor input = x;
     at::Tensor output = at::gelu(input);
@@ -40,13 +50,13 @@ at::Tensor discard_outputs(const std::vector<at::Tensor>& weights, int step) {
     const auto owned = std::make_shared<at::Tensor>(output.detach());
     x.register_hook([input = input.detach(), owned](const at::Tensor&) {
       const at::NoGradGuard no_gradients;
-      resize(*owned, static_cast<std::size_t>(input.numel()) * sizeof(float));
+      resize(*owned, kMatrixBytes);
       owned->variable_data().copy_(at::gelu(input));
       owned->reset();
     });
     resize(output, 0);
     output.reset();
-    (void)at::randn({kRows, kRows});  // Takes the memory that was freed.
+    (void)random_matrix();  // Takes the memory that was freed.
   }
   at::Tensor loss = x.square().mean() * (1 + step);
   loss.backward();
@@ -62,7 +72,7 @@ at::Tensor reshard_weights(const std::vector<at::Tensor>& weights, int step) {
     resize(weights[i], shards[i].nbytes());
     weights[i].variable_data().copy_(shards[i]);
   };
-  at::Tensor x = at::randn({kRows, kRows});
+  at::Tensor x = random_matrix();
   for (const at::Tensor& weight : weights) resize(weight, 0);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     gather(i);
@@ -72,7 +82,7 @@ at::Tensor reshard_weights(const std::vector<at::Tensor>& weights, int step) {
       gather(i);
     });
     resize(weights[i], 0);
-    (void)at::randn({kRows, kRows});
+    (void)random_matrix();
   }
   at::Tensor loss = x.square().mean() * (1 + step);
   loss.backward();
@@ -87,14 +97,17 @@ at::Tensor swap_weights(std::vector<at::Tensor>& weights, int step) {
   for (const at::Tensor& weight : weights) shards.push_back(weight.detach().clone());
   const auto gather = [&](std::size_t i, double scale) {
     const at::NoGradGuard no_gradients;
-    const at::Tensor flat = at::empty({kRows * kRows + 128 * static_cast<std::int64_t>(i)});
+    const at::Tensor flat =
+        at::empty({kRows * kRows + 128 * static_cast<std::int64_t>(i)}, at::TensorOptions(kDevice));
     at::Tensor whole =
         flat.narrow(0, 64 * static_cast<std::int64_t>(i), kRows * kRows).view({kRows, kRows});
     whole.copy_(shards[i] * scale);
     weights[i].set_data(whole);
   };
-  const auto partition = [&](std::size_t i) { weights[i].set_data(at::empty({0})); };
-  at::Tensor x = at::randn({kRows, kRows});
+  const auto partition = [&](std::size_t i) {
+    weights[i].set_data(at::empty({0}, at::TensorOptions(kDevice)));
+  };
+  at::Tensor x = random_matrix();
   for (std::size_t i = 0; i < weights.size(); ++i) partition(i);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     gather(i, 1);
@@ -111,17 +124,24 @@ at::Tensor swap_weights(std::vector<at::Tensor>& weights, int step) {
 /// A library with memory of its own: it takes the memory back after forward, uses it for something
 /// else, and restores its content, at the same address, before backward reads it.
 at::Tensor regrow(const std::vector<at::Tensor>& weights, int step) {
-  static std::vector<std::vector<float>> arena(kLayers, std::vector<float>(kRows * kRows));
-  at::Tensor x = at::randn({kRows, kRows});
+  // Never freed: CUDA has ended when statics are.
+  static const auto& arena =
+      *new at::Tensor(at::empty({kLayers, kRows, kRows}, at::TensorOptions(kDevice)));
+  const auto unseen = [](const auto& write) {
+    const at::AutoDispatchBelowADInplaceOrView kernel;
+    write();
+  };
+  at::Tensor x = random_matrix();
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const at::Tensor memory = at::from_blob(arena[i].data(), {kRows, kRows}, at::kFloat);
+    const at::Tensor part = arena.select(0, static_cast<std::int64_t>(i));
+    const at::Tensor memory =
+        at::from_blob(part.data_ptr(), {kRows, kRows}, at::TensorOptions(kDevice));
     memory.copy_(at::gelu(x.detach()));
     const at::Tensor kept = memory.clone();
     x = at::mm(x, weights[i]) * memory;
-    x.register_hook([i, memory, kept](const at::Tensor&) {
-      std::copy_n(kept.const_data_ptr<float>(), kept.numel(), arena[i].data());
-    });
-    std::fill(arena[i].begin(), arena[i].end(), 777.0F);
+    x.register_hook(
+        [part, memory, kept, unseen](const at::Tensor&) { unseen([&] { part.copy_(kept); }); });
+    unseen([&] { part.fill_(777); });
   }
   at::Tensor loss = x.square().mean() * (1 + step);
   loss.backward();
@@ -137,12 +157,16 @@ struct Case {
 
 class OwnedMemory : public ::testing::TestWithParam<std::tuple<Case, const char*, Bytes>> {
  protected:
+  void SetUp() override {
+    if (kDevice.is_cuda() && !at::hasCUDA()) GTEST_SKIP() << "skipped: no CUDA device";
+  }
   [[nodiscard]] static SessionOptions options() {
     const std::string action = std::get<1>(GetParam());
     SessionOptions options =
         with_rules(action == "budget" ? "" : "[[rule]]\naction = \"" + action + "\"\n");
+    options.device = kDevice;
     if (action == "budget") {
-      options.budget = Budget(300_KiB);
+      options.budget = Budget(Bytes(kMatrixBytes * 75 / 4));
       options.plan_in_background = false;
     }
     const Bytes window = std::get<2>(GetParam());
@@ -171,9 +195,9 @@ TEST_P(OwnedMemory, HasTheContentThatAutogradWouldRead) {
 std::string name_of(const ::testing::TestParamInfo<OwnedMemory::ParamType>& info) {
   const std::size_t window = std::get<2>(info.param).count();
   return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param) + "_" +
-         (window == 0        ? "NoWindow"
-          : window < 100'000 ? "SmallWindow"
-                             : "LargeWindow");
+         (window == 0              ? "NoWindow"
+          : window == kMatrixBytes ? "SmallWindow"
+                                   : "LargeWindow");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -187,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"RegrownMemory",
                                [](auto& weights, int i) { return regrow(weights, i); }}),
         ::testing::Values("keep", "offload", "recompute", "budget"),
-        ::testing::Values(0_B, 16_KiB, 64_MiB)),
+        ::testing::Values(0_B, Bytes(kMatrixBytes), 64_MiB)),
     &name_of);
 
 }  // namespace

@@ -24,8 +24,8 @@ struct Program {
 
 using MakeProgram = std::function<Program()>;
 
-inline at::Tensor weight(at::IntArrayRef sizes) {
-  return (at::randn(sizes) * 0.2).detach().set_requires_grad(true);
+inline at::Tensor weight(at::IntArrayRef sizes, at::Device device = at::kCPU) {
+  return (at::randn(sizes) * 0.2).to(device).detach().set_requires_grad(true);
 }
 
 /// Losses, gradients and statistics of all steps.
