@@ -5,8 +5,11 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spillway/core/error.hpp"
 #include "spillway/cuda/cuda_device.hpp"
 #include "spillway/torch/session.hpp"
 #include "torch/support/timeline_queries.hpp"
@@ -271,6 +274,52 @@ TEST_F(CudaSession, TracesAStep) {
   for (const TracePoint& point : events->memory) most = std::max(most, point.value);
   EXPECT_EQ(Bytes(static_cast<std::uint64_t>(most)), session.report().budget->measured_peak);
   EXPECT_EQ(session.trace().processes.size(), 2U);
+}
+
+/// A kernel that the dispatcher does not see writes into a tensor after autograd has saved it.
+TEST_F(CudaSession, FindsInVerificationWhatAKernelWroteIntoASavedTensor) {
+  const testing::Deterministic deterministic;
+  at::manual_seed(3);
+  at::Tensor weight =
+      at::randn({512, 512}, at::TensorOptions(shape_.device)).set_requires_grad(true);
+  const auto gradient = [&](int i) {
+    weight.mutable_grad() = at::Tensor();
+    at::Tensor loss;
+    {
+      const at::Tensor x = weight * 2;
+      loss = (x * x).sum();
+      if (i >= 3) {
+        EXPECT_EQ(cudaMemsetAsync(x.data_ptr(), 0, x.nbytes(), c10::cuda::getCurrentCUDAStream()),
+                  cudaSuccess);
+      }
+    }
+    // Releases x.
+    at::Tensor y = weight;
+    for (int k = 0; k < 6; ++k) y = (y * 1.5).sin();
+    (loss + y.sum()).backward();
+    return weight.grad().clone();
+  };
+  SessionOptions options = offload_everything();
+  options.verify_every = 1;
+  options.offload_window = 2_MiB;
+  Session session(std::move(options));
+  session.register_fixed(weight, FixedReason::kParameter);
+  int errors = 0;
+  for (int i = 0; i < 7; ++i) {
+    const at::Tensor right = gradient(i);
+    Step step = session.step();
+    const at::Tensor found = gradient(i);
+    try {
+      step.end();
+      EXPECT_EQ(count_different({right}, {found}), 0) << i << session.report();
+    } catch (const VerificationError& error) {
+      ++errors;
+      EXPECT_EQ(i, 3);
+      EXPECT_THAT(error.what(),
+                  ::testing::HasSubstr("it was written in place after autograd had saved it"));
+    }
+  }
+  EXPECT_EQ(errors, 1) << session.report();
 }
 
 constexpr const char* kCaptured = "a stream was being captured in a CUDA graph: left to autograd";
