@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/torch/host_memory.hpp"
 
@@ -65,7 +66,7 @@ SessionOptions options_of(const RandomProgram& program, const Variant& variant,
   std::mt19937 random(static_cast<std::mt19937::result_type>(program.seed * 8 + 3));
   const auto one_of = [&](std::uint32_t count) { return random() % count == 0; };
   SessionOptions options;
-  options.device = at::kCPU;
+  options.device = device();
   options.small = 256_B;
   options.host = 32_MiB;
   options.recompute_cache = one_of(2) ? 1_B : 8_KiB;
@@ -105,16 +106,16 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  const at::Tensor x = a.contiguous();
-  const at::Tensor y = b.contiguous();
+  const at::Tensor x = a.cpu().contiguous();
+  const at::Tensor y = b.cpu().contiguous();
   return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
 std::string how_they_differ(const at::Tensor& without, const at::Tensor& with) {
   if (!without.defined() || !with.defined()) return with.defined() ? "is there" : "is missing";
   if (without.sizes() != with.sizes()) return "has another shape";
-  const at::Tensor x = without.to(at::kDouble).contiguous().view(-1);
-  const at::Tensor y = with.to(at::kDouble).contiguous().view(-1);
+  const at::Tensor x = without.to(at::kCPU, at::kDouble).contiguous().view(-1);
+  const at::Tensor y = with.to(at::kCPU, at::kDouble).contiguous().view(-1);
   std::int64_t different = 0;
   std::int64_t first = -1;
   for (std::int64_t i = 0; i < x.numel(); ++i) {
@@ -208,6 +209,7 @@ void Totals::add(const SessionReport& report) {
 
 void Totals::add(const Totals& other) {
   models += other.models;
+  unrepeatable += other.unrepeatable;
   sessions += other.sessions;
   steps += other.steps;
   offloaded_bytes += other.offloaded_bytes;
@@ -216,6 +218,9 @@ void Totals::add(const Totals& other) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Totals& totals) {
+  if (totals.unrepeatable > 0) {
+    out << totals.unrepeatable << " models left out, which differ without a session, too; ";
+  }
   out << totals.models << " models, " << totals.sessions << " sessions, " << totals.steps
       << " steps; in the last steps " << totals.offloaded_bytes << " B offloaded, "
       << totals.repeated_calls << " calls repeated\n";
@@ -245,6 +250,14 @@ std::string first_difference(const std::vector<StepResult>& without,
     }
   }
   return {};
+}
+
+bool is_repeatable(const RandomProgram& program, const std::vector<StepResult>& results) {
+  if (!on_cuda()) return true;
+  for (const StepResult& each : results) {
+    if (each.error.find("deterministic") != std::string::npos) return false;
+  }
+  return first_difference(results, run(program, nullptr)).empty();
 }
 
 std::string problem_of_baseline(const std::vector<StepResult>& results) {

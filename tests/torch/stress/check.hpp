@@ -32,6 +32,7 @@ struct Variant {
 /// What the sessions of a test did.
 struct Totals {
   int models = 0;
+  int unrepeatable = 0;  ///< Models that is_repeatable() left out.
   int sessions = 0;
   int infeasible = 0;
   std::uint64_t steps = 0;
@@ -48,6 +49,11 @@ std::ostream& operator<<(std::ostream& out, const Totals& totals);
 /// What differs first; empty: nothing.
 [[nodiscard]] std::string first_difference(const std::vector<StepResult>& without,
                                            const std::vector<StepResult>& with);
+
+/// Whether another run without a session has the same results: not all operators of CUDA are
+/// deterministic.
+[[nodiscard]] bool is_repeatable(const RandomProgram& program,
+                                 const std::vector<StepResult>& results);
 
 /// Why a run without a session is no baseline; empty: it is one.
 [[nodiscard]] std::string problem_of_baseline(const std::vector<StepResult>& results);

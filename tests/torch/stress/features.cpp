@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 
+#include "device.hpp"
 #include "spillway/core/error.hpp"
 
 namespace spillway::testing {
@@ -44,6 +45,7 @@ constexpr auto kFeatures = std::to_array<Row>({
     {Feature::kRegrow, "regrow",
      "storages of a library's own memory, freed and regrown, with other data there in between"},
     {Feature::kGathered, "gathered", "a weight that exists only around its uses (FSDP2)"},
+    {Feature::kStreams, "streams", "operators on another stream (CUDA)"},
     {Feature::kLowPrecision, "bfloat16", "models in bfloat16"},
     {Feature::kDoublePrecision, "float64", "models in float64"},
     {Feature::kTied, "tied", "the output layer uses the embedding's weight"},
@@ -102,7 +104,7 @@ std::string_view meaning_of(Feature feature) { return row_of(feature).meaning; }
 Features Features::all() {
   Features features;
   features.bits_.set();
-  return features;
+  return on_cuda() ? features : features.without(Feature::kStreams);
 }
 
 Features Features::from_environment() {

@@ -35,6 +35,7 @@ enum class Feature {
   kResizeByHook,
   kRegrow,
   kGathered,
+  kStreams,
   // Models.
   kLowPrecision,
   kDoublePrecision,
@@ -73,6 +74,7 @@ enum class Feature {
 
 class Features {
  public:
+  /// Those that the device has.
   [[nodiscard]] static Features all();
   [[nodiscard]] static Features none() { return {}; }
   /// All, or as the environment says.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 
 namespace spillway::testing {
 
@@ -32,7 +33,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   static void give_back(void* context);
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  std::vector<c10::DataPtr> memory_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
 };
 

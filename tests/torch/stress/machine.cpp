@@ -4,10 +4,10 @@
 #include <thread>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device.hpp"
 #include "operators.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/torch/scope.hpp"
@@ -41,9 +41,7 @@ std::string first_line(const std::exception& error) {
 }  // namespace
 
 Machine::Machine(const RandomProgram& program, Session* session)
-    : program_(program),
-      session_(session),
-      generator_(at::detail::createCPUGenerator(program.seed + 1)) {
+    : program_(program), session_(session), generator_(new_generator(program.seed + 1)) {
   const std::int64_t width = program_.width;
   const double scale = 0.5 / std::sqrt(static_cast<double>(width));
   embedding_ = weight("embedding", {kVocabulary, width}, 0.5);
@@ -55,11 +53,10 @@ Machine::Machine(const RandomProgram& program, Session* session)
   for (const char* const name : {"vector0", "vector1"})
     vectors_.push_back(weight(name, {width}, 0.1, 1));
   filter_ = weight("filter", {width, 1, 3}, 0.4);
-  const at::TensorOptions options = at::TensorOptions().dtype(program_.dtype);
+  const at::TensorOptions options = at::TensorOptions(device()).dtype(program_.dtype);
   statistics_ = {at::zeros({width}, options), at::ones({width}, options)};
   gathered_.emplace(
-      (at::randn({width, width}, generator_, at::TensorOptions().dtype(at::kFloat)) * scale)
-          .to(program_.dtype));
+      (at::randn({width, width}, content_, at::kFloat) * scale).to(device(), program_.dtype));
   register_weights();
 }
 
@@ -67,11 +64,10 @@ Machine::~Machine() = default;
 
 at::Tensor Machine::weight(const std::string& name, at::IntArrayRef sizes, double scale,
                            double offset) {
-  at::Tensor made =
-      (at::randn(sizes, generator_, at::TensorOptions().dtype(at::kFloat)) * scale + offset)
-          .to(program_.dtype)
-          .detach()
-          .set_requires_grad(true);
+  at::Tensor made = (at::randn(sizes, content_, at::kFloat) * scale + offset)
+                        .to(device(), program_.dtype)
+                        .detach()
+                        .set_requires_grad(true);
   weights_.push_back({name, made});
   return made;
 }
@@ -185,7 +181,7 @@ Machine::Graph Machine::forward(const StepEvents& events, int micro_batch) {
   before_.clear();
   count_uses(events);
   const auto first = static_cast<std::int64_t>(7 * step_) + 3 * micro_batch;
-  tokens_ = at::arange(first, first + events.rows).mul_(5).remainder_(kVocabulary);
+  tokens_ = at::arange(first, first + events.rows, integers()).mul_(5).remainder_(kVocabulary);
   at::Tensor x = at::embedding(embedding_, tokens_);
   x = Fails::apply(x, events.ending == Ending::kFailsBackward && micro_batch == 0);
   for (std::size_t i = 0; i < program_.blocks.size(); ++i) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
@@ -92,6 +93,7 @@ class Machine {
 
   RandomProgram program_;
   Session* session_ = nullptr;
+  at::Generator content_ = at::detail::createCPUGenerator(program_.seed + 1);  // Of weights.
   at::Generator generator_;
   std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
   std::vector<NamedTensor> weights_;

@@ -27,5 +27,6 @@ struct OperatorRow {
 [[nodiscard]] std::vector<OperatorRow> layer_operators();
 [[nodiscard]] std::vector<OperatorRow> writing_operators();
 [[nodiscard]] std::vector<OperatorRow> graph_operators();
+[[nodiscard]] std::vector<OperatorRow> stream_operators();  ///< On CUDA.
 
 }  // namespace spillway::testing

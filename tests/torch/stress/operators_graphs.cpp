@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device.hpp"
 #include "operators.hpp"
 
 namespace spillway::testing {
@@ -107,6 +108,9 @@ const std::vector<OperatorRow>& operators() {
     for (auto* const group :
          {common_operators, layer_operators, writing_operators, graph_operators}) {
       for (const OperatorRow& each : group()) all.push_back(each);
+    }
+    if (on_cuda()) {
+      for (const OperatorRow& each : stream_operators()) all.push_back(each);
     }
     return all;
   }();

@@ -2,6 +2,7 @@
 // views.
 #include <ATen/ATen.h>
 
+#include "device.hpp"
 #include "operators.hpp"
 
 namespace spillway::testing {
@@ -25,7 +26,7 @@ Tensor attention_by_hand(Machine&, std::uint32_t, const Tensor& a, const Tensor&
   const std::int64_t width = a.size(1);
   const Tensor q = a.reshape({rows, 2, width / 2}).transpose(0, 1);
   const Tensor k = b.reshape({rows, 2, width / 2}).permute({1, 2, 0});
-  const Tensor mask = at::ones({rows, rows}, at::kBool).triu(1);
+  const Tensor mask = at::ones({rows, rows}, booleans()).triu(1);
   const Tensor scores = at::bmm(q, k).mul(0.3).masked_fill(mask, -1e4);
   return at::bmm(at::softmax(scores, -1), q).transpose(0, 1).reshape({rows, width});
 }
@@ -51,7 +52,7 @@ Tensor noise(Machine&, std::uint32_t draw, const Tensor& a, const Tensor&) {
 }
 
 Tensor shuffle(Machine&, std::uint32_t, const Tensor& a, const Tensor&) {
-  return a.index_select(0, at::randperm(a.size(0)));
+  return a.index_select(0, at::randperm(a.size(0), integers()));
 }
 
 Tensor own_dropout(Machine& machine, std::uint32_t, const Tensor& a, const Tensor&) {

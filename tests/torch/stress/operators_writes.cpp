@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device.hpp"
 #include "operators.hpp"
 
 namespace spillway::testing {
@@ -40,7 +41,7 @@ Tensor activate_in_place(Machine&, std::uint32_t draw, const Tensor& a, const Te
 Tensor fill_in_place(Machine&, std::uint32_t draw, const Tensor& a, const Tensor& b) {
   Tensor changed = a.clone();
   changed.masked_fill_(b.detach() > 0.5, 0.25);
-  if (draw % 2 == 0) changed.index_fill_(1, at::arange(2), 0);
+  if (draw % 2 == 0) changed.index_fill_(1, at::arange(2, integers()), 0);
   return changed.square();
 }
 
@@ -57,7 +58,7 @@ Tensor accumulate(Machine&, std::uint32_t, const Tensor& a, const Tensor& b) {
   Tensor total = at::zeros_like(a).detach();
   total.add_(a.tanh());
   total.add_(b.sin(), 0.5);
-  total.index_add_(0, at::arange(2), a.slice(0, 0, 2));
+  total.index_add_(0, at::arange(2, integers()), a.slice(0, 0, 2));
   return total.square();
 }
 
