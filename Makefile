@@ -34,7 +34,7 @@ bench: build ## Measure transfers beside bare copies, and steps without and with
 
 gpu: build ## Run what needs a GPU: its tests, alone and under compute-sanitizer, and several ranks on it
 	@scripts/python_package.sh
-	@scripts/gpu.sh tests sanitize ranks
+	@scripts/gpu.sh tests stress sanitize ranks
 
 asan: setup ## Run the tests of the parts without torch, the planner included, under AddressSanitizer and UBSan
 	@scripts/test.sh asan

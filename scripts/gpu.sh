@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What needs a CUDA device, on a machine that has one: tests, the same under compute-sanitizer, runs of several ranks on
-# one GPU, and the benchmarks whose results are kept. Each command writes a log of its own; a line says how it ended.
-# usage: scripts/gpu.sh <part>...     (tests, sanitize, ranks, bench; or names such as sanitize:moe_cuda_test)
+# What needs a CUDA device, on a machine that has one: tests, random programs, tests under compute-sanitizer, runs of
+# several ranks on one GPU, and the benchmarks whose results are kept. Each command writes a log, and one line here.
+# usage: scripts/gpu.sh <part>...     (tests, stress, sanitize, ranks, bench; or names such as sanitize:moe_cuda_test)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -52,6 +52,14 @@ run() {
   fi
 }
 
+# Random programs on the GPU: seeds, and what they may do besides common operators (tests/torch/stress/features.cpp).
+stress() {
+  local seeds=$1
+  shift
+  env SPILLWAY_TEST_DEVICE=cuda SPILLWAY_TEST_SEED="$seeds" OMP_NUM_THREADS=1 "$@" "$bin/tests/stress_test" \
+    --gtest_filter='Policies/*:Stress.*'
+}
+
 # The same tests with every memory access checked. NCCL and torch probe for what a driver can do: calls of
 # the API that fail on purpose are no errors of a kernel.
 sanitized() {
@@ -80,15 +88,25 @@ pipeline_budget() {
 }
 
 asked=("$@")
-for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
+for name in cuda_test session_cuda_test session_streams_cuda_test training_cuda_test moe_cuda_test nccl_test; do
   run "tests:$name" "$bin/tests/$name"
 done
 run tests:python "$python" -m pytest -q -p no:cacheprovider -m gpu -rs python/tests
 
+# Steps that only offload do not see what .data writes after the recording step.
+run stress:programs stress "${SPILLWAY_TEST_SEED:-0-59}" SPILLWAY_TEST_WITHOUT=data_write_late
+run stress:streams stress "${SPILLWAY_TEST_SEED:-0-59}" \
+  SPILLWAY_TEST_ONLY=streams,views,in_place,dropout,branches,micro_batches
+
 for name in cuda_test session_cuda_test training_cuda_test moe_cuda_test nccl_test; do
   run "sanitize:$name" sanitized memcheck "$bin/tests/$name"
 done
+# Kernels run one after another here, so one window and action of each program is enough.
+run sanitize:session_streams_cuda_test sanitized memcheck "$bin/tests/session_streams_cuda_test" \
+  --gtest_filter='*ASession*_NoWindow:*offload_NoWindow:TwoStreamsOfReplays*:CudaOutOfMemory*:EmptiedCache*-*Verified*'
 run sanitize:race sanitized racecheck "$bin/tests/cuda_test"
+run sanitize:race-streams sanitized racecheck "$bin/tests/session_streams_cuda_test" \
+  --gtest_filter='*OwnerSavesFirst_*_NoWindow:*SlowGuestReadsFirst_*_NoWindow:TwoStreamsOfReplays*'
 # Tests that block a stream until another one continues do not end under initcheck.
 run sanitize:init sanitized initcheck "$bin/tests/cuda_test" --gtest_filter='CudaDevice*:CudaTransfer.*-*OnceWarm*'
 
