@@ -317,7 +317,8 @@ class SessionCore final : public Interceptor,
   void recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
   [[nodiscard]] c10::Storage storage_of(const Value& value);
-  void commit(const Replay::Job& job, RecipeBook& book);
+  /// Gives buffers what was recomputed; `wanted` is the one for which it was.
+  void commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& wanted);
   void free_outside(std::vector<c10::Storage> garbage);
 
   // Backward.

@@ -156,7 +156,7 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   const std::optional<TimeMark> end = mark_if_traced();
   if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
-  commit(job, book);
+  commit(job, book, buffer);
 }
 
 Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
@@ -206,10 +206,12 @@ void SessionCore::free_outside(std::vector<c10::Storage> garbage) {
   for (c10::Storage& each : garbage) mutex_.free_outside(std::move(each));
 }
 
-void SessionCore::commit(const Replay::Job& job, RecipeBook& book) {
-  for (const auto& [id, wanted] : job.wanted) {
+void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& wanted) {
+  for (const auto& [id, is_wanted] : job.wanted) {
     Value& value = book.value(id);
-    const BufferRef buffer = value.buffer.lock();
+    // Of several buffers with one value the book knows the last.
+    const BufferRef known = value.buffer.lock();
+    SavedBuffer* const buffer = id == wanted.value ? &wanted : known.get();
     if (!value.recomputed) continue;
     // Another thread may have dropped the buffer meanwhile, or changed what it holds.
     const bool waits = buffer != nullptr && (buffer->verify || !buffer->on_device());

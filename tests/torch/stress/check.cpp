@@ -74,6 +74,10 @@ SessionOptions options_of(const RandomProgram& program, const Variant& variant,
   if (const bool verify = one_of(4); verify && features.has(Feature::kVerify)) {
     options.verify_every = 2;
   }
+  // Plans that do not recompute see such writes in verification steps only.
+  const bool recomputes =
+      variant.policy == Policy::kRecompute || variant.policy == Policy::kRecomputeOrOffload;
+  if (!recomputes && program.features().has(Feature::kDataWriteLate)) options.verify_every = 1;
   if (const bool full = one_of(6); full && features.has(Feature::kFullHost)) options.host = 6_KiB;
   const bool background = one_of(3) && features.has(Feature::kBackgroundPlan);
   switch (variant.window) {
