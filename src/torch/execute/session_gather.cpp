@@ -9,7 +9,9 @@
 namespace spillway {
 
 // All ranks gather in one order: when a gather begins depends on the plan, on the order of passes
-// and on what backward reads, never on what else a rank has on its device.
+// and on what backward reads, never on what else a rank has on its device. So a rank without memory
+// for one cannot skip it, as it skips prefetching an offloaded buffer: unpacking throws, the other
+// ranks wait, and the next unpack of this rank begins that gather.
 
 void SessionCore::all_gather_buffer(SavedBuffer& buffer) {
   Pass& pass = *buffer.pass;
@@ -77,31 +79,33 @@ void SessionCore::begin_due_gathers(Pass& pass, int id) {
 }
 
 void SessionCore::begin_gather(Pass& pass) {
-  ShardedBuffer& shard = *pass.shards[pass.gathers_begun++];
+  ShardedBuffer& shard = *pass.shards[pass.gathers_begun];
   const auto ranks = static_cast<std::size_t>(shard.group->size());
-  shard.whole = device_->allocate(shard.part_bytes * ranks, *shard.stream);
-  count_allocated(shard.bytes);
-  const bool away = shard.ticket && !shard.in_window;
-  if (away) {
-    shard.part = device_->allocate(shard.part_bytes, *shard.stream);
-    count_allocated(shard.part_bytes);
-    auto* const data = static_cast<std::byte*>(shard.part.mutable_data());
+  c10::Storage whole = device_->allocate(shard.part_bytes * ranks, *shard.stream);
+  if (!shard.part) {
+    c10::Storage part = device_->allocate(shard.part_bytes, *shard.stream);
+    auto* const data = static_cast<std::byte*>(part.mutable_data());
     engine_->reload(shard.ticket, {data, shard.part_bytes}, *shard.stream);
+    shard.part = std::move(part);
+    count_allocated(shard.part_bytes);
     engine_->flush();
     step_.bytes_back += Bytes(shard.part_bytes);
   }
   // Compute continues while the part is reloaded.
   device_->beside(*shard.stream, [&](Stream& side) {
-    if (away) {
+    if (shard.ticket && shard.ticket.reloading()) {
       engine_->ready(shard.ticket, side);
       device_->catch_up(side);
     }
     shard.begun = mark_if_traced();
     const RecordingPause pause;
     const at::NoGradGuard no_gradients;
-    shard.gather = shard.group->gather(bytes_of(shard.whole), bytes_of(shard.part));
+    shard.gather = shard.group->gather(bytes_of(whole), bytes_of(shard.part));
   });
+  shard.whole = std::move(whole);
+  count_allocated(shard.bytes);
   shard.state = ShardState::kGathering;
+  ++pass.gathers_begun;
   ++step_.shard.gathers;
   const BufferRef buffer = shard.buffer.lock();
   if (buffer == nullptr || buffer->shard.get() != &shard) abandon_gather(shard);

@@ -124,6 +124,88 @@ TEST(LostErrors, APrefetchWithoutMemoryIsLeftForLater) {
             0U);
 }
 
+/// The first of two ranks. Both halves of every buffer are equal, so it knows the other's parts.
+class EqualHalves final : public ShardGroup {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 2; }
+  [[nodiscard]] std::unique_ptr<Gather> gather(at::Tensor whole, at::Tensor part) override {
+    struct Done final : Gather {
+      void wait() override {}
+    };
+    for (at::Tensor& half : whole.chunk(2)) half.copy_(part);
+    return std::make_unique<Done>();
+  }
+  [[nodiscard]] std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) override {
+    struct Twice final : Words {
+      std::vector<std::uint64_t> words;
+      [[nodiscard]] std::vector<std::uint64_t> read() override { return words; }
+    };
+    auto both = std::make_unique<Twice>();
+    for (int rank = 0; rank < size(); ++rank) {
+      both->words.insert(both->words.end(), words.begin(), words.end());
+    }
+    return both;
+  }
+};
+
+/// One allocation fails.
+class OneMissing final : public testing::WrappingTorchDevice {
+ public:
+  explicit OneMissing(int& failing_in) : failing_in_(&failing_in) {}
+  [[nodiscard]] c10::Storage allocate(std::size_t bytes, Stream& stream) override {
+    if (*failing_in_ > 0 && --*failing_in_ == 0) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, as the test wants it");
+    }
+    return inner().allocate(bytes, stream);
+  }
+
+ private:
+  int* failing_in_;
+};
+
+TEST(LostErrors, AGatherWithoutMemoryIsBegunByTheNextBackward) {
+  const testing::Deterministic deterministic;
+  at::set_num_threads(1);
+  at::Tensor weight = testing::weight({kSide / 2, kSide}).detach().repeat({2, 1});
+  weight.set_requires_grad(true);
+  const auto loss = [&] {
+    weight.mutable_grad() = at::Tensor();
+    at::Tensor x = weight;
+    for (int i = 0; i < 6; ++i) x = (x * 1.5).sin();
+    return x.sum();
+  };
+  install_interception();
+  for (const char* const action : {"keep", "offload"}) {
+    int failing_in = 0;
+    const auto core = std::make_shared<SessionCore>(
+        with_rules(std::string("[[rule]]\naction = \"") + action + "\"\nshard = true\n"),
+        std::make_unique<OneMissing>(failing_in));
+    core->register_fixed(weight, FixedReason::kParameter);
+    core->set_shard_group(std::make_shared<EqualHalves>());
+    int errors = 0;
+    for (int i = 0; i < 16; ++i) {
+      loss().backward();
+      const at::Tensor right = weight.grad();
+      core->begin_step({});
+      const at::Tensor managed = loss();
+      failing_in = std::max(0, i - 3);
+      try {
+        managed.backward({}, /*keep_graph=*/true);
+      } catch (const c10::OutOfMemoryError&) {
+        ++errors;
+        weight.mutable_grad() = at::Tensor();
+        managed.backward();
+      }
+      failing_in = 0;
+      EXPECT_TRUE(weight.grad().equal(right)) << action << i;
+      core->end_any_step();
+    }
+    EXPECT_GT(errors, 5) << action;
+    EXPECT_GT(core->report().shard->gathers, 5U) << core->report();
+  }
+}
+
 /// Knows where the session's host memory is.
 class SpyDevice final : public testing::WrappingDevice {
  public:
