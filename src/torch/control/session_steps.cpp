@@ -98,6 +98,37 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
   } else {
     begin_fitted_step(schedule);
   }
+  const Asked asked{record_next_, next_cause_, verify_next_, trace_next_, budgeting_.time_next};
+  try {
+    return start_step(schedule);
+  } catch (...) {
+    ask_again(asked);
+    throw;
+  }
+}
+
+void SessionCore::ask_again(const Asked& asked) noexcept {
+  record_next_ = asked.record;
+  next_cause_ = asked.cause;
+  verify_next_ = asked.verify;
+  trace_next_ = asked.trace;
+  budgeting_.time_next = asked.time;
+  recording_ = false;
+  verifying_ = false;
+  checks_copies_ = false;
+  book_.reset();
+  stop_measuring();
+}
+
+void SessionCore::stop_measuring() noexcept {
+  waits_.end_step();
+  if (clock_.running()) clock_.stop();
+  if (tracing_ != nullptr) engine_->stop_timing();
+  tracing_.reset();
+  watch_.clear(mutex_);
+}
+
+SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   bool recomputes = false;
   bool identifies = false;
   for (const auto& [chunk, layout] : layouts_) {

@@ -166,6 +166,20 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool is_step(StepNumber number) const noexcept {
     return in_step() && step_thread_->number() == number;
   }
+  /// What is asked for the next step; a step that begins uses it up.
+  struct Asked {
+    bool record = false;
+    RecordingCause cause = RecordingCause::kAsked;
+    bool verify = false;
+    bool trace = false;
+    bool time = false;
+  };
+  /// The second half of begin_step(), which may throw.
+  [[nodiscard]] StepNumber start_step(const PassSchedule& schedule);
+  /// A step could not begin.
+  void ask_again(const Asked& asked) noexcept;
+  /// Of a step that could not begin or end as it should.
+  void stop_measuring() noexcept;
   void end_step_locked() noexcept;
   void note_capture();
   [[nodiscard]] at::Tensor unpack_captured(SavedBuffer& buffer, const TensorWindow& window);

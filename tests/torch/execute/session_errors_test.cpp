@@ -164,6 +164,24 @@ class OneMissing final : public testing::WrappingTorchDevice {
   int* failing_in_;
 };
 
+TEST(LostErrors, AStepThatCouldNotBeginUsesUpNothing) {
+  constexpr std::size_t kDigests = (std::size_t{1} << 14U) * sizeof(std::int64_t);
+  Steps steps([](const at::Tensor& weight, int) { return (weight * 2).sin().cos().sum(); });
+  Session session(testing::offload_everything());
+  testing::FailingAllocator allocator;
+  for (int i = 0; i < 3; ++i) {
+    allocator.fail(kDigests);
+    session.trace_next_step();
+    EXPECT_THROW((void)session.step(), c10::OutOfMemoryError);
+    allocator.fail(0);
+    EXPECT_TRUE(session.next_step_records());
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(steps.equal(session, i));
+  EXPECT_NE(session.step_events(), nullptr);
+  EXPECT_EQ(session.report().recorded_steps, 1U) << session.report();
+  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
 TEST(LostErrors, AGatherWithoutMemoryIsBegunByTheNextBackward) {
   const testing::Deterministic deterministic;
   at::set_num_threads(1);
