@@ -1,6 +1,7 @@
 #include "plan/solve/planning_job.hpp"
 
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "spillway/core/error.hpp"
@@ -14,16 +15,22 @@ PlanningJob::PlanningJob(Question question) {
     const std::lock_guard lock(mutex_);
     return cancelled_;
   };
-  *thread_ = std::thread([this, question = std::move(question)] {
-    answer_ = plan(question);
+  const auto asked = std::make_shared<const Question>(std::move(question));
+  const auto work = [this, asked] {
+    answer_ = plan(*asked);
     advance(State::kDone);
-  });
+  };
+  try {
+    *thread_ = std::thread(work);
+  } catch (const std::system_error&) {
+    work();
+  }
 }
 
 PlanningJob::~PlanningJob() {
   if (!thread_.in_its_process()) return;
   cancel();
-  thread_->join();
+  if (has_thread()) thread_->join();
 }
 
 void PlanningJob::advance(State state) {

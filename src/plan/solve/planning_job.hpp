@@ -35,6 +35,7 @@ class PlanningJob {
     bool reserve_fits = true;  ///< False: no plan leaves all of the reserve free.
   };
 
+  /// Where no thread can be had, as under a limit on them, plans on this one: it is done() then.
   explicit PlanningJob(Question question);
   PlanningJob(const PlanningJob&) = delete;
   PlanningJob& operator=(const PlanningJob&) = delete;
@@ -42,6 +43,8 @@ class PlanningJob {
   /// in a child made by fork() it does not.
   ~PlanningJob();
 
+  /// Whether it runs, or ran, on a thread of its own.
+  [[nodiscard]] bool has_thread() const noexcept { return thread_->joinable(); }
   [[nodiscard]] bool done() const;
   /// Waits until done().
   void wait() const;

@@ -81,24 +81,38 @@ void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
   // many more steps.
   const bool first = budgeting_.plans == 0 && budgeting_.on_problem == OnProblem::kThrow;
   if (first && job_ != nullptr) job_->wait_until_it_fits();
-  take_finished_job();
-  std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
+  plan_or_stay([this] {
+    take_finished_job();
+    std::erase_if(old_jobs_, [](const auto& job) { return job->done(); });
+  });
   settle_problem();
   if (!budgeting_.error) {
-    read_times(/*wait=*/false);
-    update_drift();
-    keep_within_budget();
-    if (budgeting_.drift.empty()) {
-      budgeting_.as_predicted = true;
-    } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
-      record_next_ = true;
-    }
-    switch_to_schedule(schedule);
+    plan_or_stay([this] { read_times(/*wait=*/false); });
+    plan_or_stay([&] {
+      update_drift();
+      keep_within_budget();
+      if (budgeting_.drift.empty()) {
+        budgeting_.as_predicted = true;
+      } else if (options_.replan && std::exchange(budgeting_.as_predicted, false)) {
+        record_next_ = true;
+      }
+      switch_to_schedule(schedule);
+    });
     settle_problem();
   }
   // Otherwise all ranks exchange the error first.
   if (budgeting_.error && !plans_together()) throw_problem();
   warn_over_budget();
+}
+
+void SessionCore::plan_or_stay(const std::function<void()>& plan) {
+  try {
+    plan();
+  } catch (...) {
+    if (options_.strict) throw;
+    note_failure("planning");
+    if (job_ == nullptr) budgeting_.reserve = budgeting_.planned_reserve;
+  }
 }
 
 void SessionCore::take_finished_job() {
@@ -255,7 +269,7 @@ void SessionCore::end_measuring(bool complete) {
     StepClock::end_of(*pass->moments);
     timed_passes_.push_back({pass->key.chunk, match_calls(*chunk, calls_of(*pass)), pass->moments});
   }
-  if (!options_.plan_in_background) read_times(/*wait=*/true);
+  if (!options_.plan_in_background) plan_or_stay([this] { read_times(/*wait=*/true); });
 }
 
 std::optional<MeasuredStep> SessionCore::last_step() const {
@@ -352,6 +366,7 @@ void SessionCore::start_planning() {
   job_schedule_ = schedule_;
   if (options_.plan_in_background) {
     job_ = std::make_unique<PlanningJob>(std::move(question));
+    if (!job_->has_thread()) count_fallback("no thread for the planner: a step waited for it");
   } else {
     take_answer(PlanningJob::plan(question));
   }

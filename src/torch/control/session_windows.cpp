@@ -54,13 +54,15 @@ void SessionCore::fit_windows() {
 
 void SessionCore::begin_fitted_step(const PassSchedule& schedule) {
   if (!fitting_.enabled || record_next_) return;
-  read_times(/*wait=*/false);
-  const PassSchedule& expected = schedule.empty() ? fitting_.order : schedule;
-  PassSchedule wanted = known_part(expected, *profile_);
-  if (wanted.empty() || wanted == schedule_) return;
-  cache_plan();
-  schedule_ = std::move(wanted);
-  if (!take_cached_plan()) fit_windows();
+  plan_or_stay([this] { read_times(/*wait=*/false); });
+  plan_or_stay([&] {
+    const PassSchedule& expected = schedule.empty() ? fitting_.order : schedule;
+    PassSchedule wanted = known_part(expected, *profile_);
+    if (wanted.empty() || wanted == schedule_) return;
+    cache_plan();
+    schedule_ = std::move(wanted);
+    if (!take_cached_plan()) fit_windows();
+  });
 }
 
 void SessionCore::note_order() {

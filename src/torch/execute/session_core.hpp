@@ -403,6 +403,8 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] ShardModel shard_model() const;
 
   // A budget.
+  /// Without SessionOptions::strict, counts what goes wrong and goes on under the present plan.
+  void plan_or_stay(const std::function<void()>& plan);
   void begin_budgeted_step(const PassSchedule& schedule);
   void begin_measuring();
   /// `complete`: the step ran all forwards of its schedule.

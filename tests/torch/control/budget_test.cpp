@@ -2,6 +2,7 @@
 #include "spillway/plan/budget.hpp"
 
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -12,8 +13,11 @@
 #include "spillway/plan/rules.hpp"
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
+#include "support/no_threads.hpp"
 #include "torch/device/link_speed.hpp"
+#include "torch/execute/session_core.hpp"
 #include "torch/support/training.hpp"
+#include "torch/support/wrapping_torch_device.hpp"
 
 namespace spillway {
 namespace {
@@ -226,6 +230,69 @@ TEST(BudgetedSession, MayEndWhilePlanning) {
   session.register_model(model);
   const auto step = session.step();
   model.loss(model.tokens(2, 32, 0)).backward();
+}
+
+TEST(BudgetedSession, PlansInTheStepWhereNoThreadCanBeHad) {
+  SessionOptions options = with_budget(Budget::share(0.8));
+  options.plan_in_background = true;
+  Session session(std::move(options));
+  EXPECT_EQ(difference({}, session, 1, single_step), 0);
+  session.wait_for_plan();
+  const PassSchedule two = accumulate(*session.profile(), 2);
+  {
+    const testing::NoThreads no_threads;
+    EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+    (void)session.step(two);
+  }
+  EXPECT_EQ(session.report().fallbacks.at("no thread for the planner: a step waited for it"), 1U);
+  (void)session.step(two);
+  EXPECT_EQ(session.report().budget->plans, 2U) << session.report();
+}
+
+/// Does not say how much memory is left.
+class UnknownRoom final : public testing::WrappingTorchDevice {
+ public:
+  explicit UnknownRoom(bool& fails) : fails_(&fails) {}
+  [[nodiscard]] Bytes room() const override {
+    if (*fails_) throw DeviceError("room", "unknown, as the test wants it");
+    return WrappingTorchDevice::room();
+  }
+
+ private:
+  bool* fails_;
+};
+
+TEST(BudgetedSession, GoesOnIfPlanningFailsBetweenSteps) {
+  for (const bool strict : {false, true}) {
+    bool fails = false;
+    SessionOptions options = with_budget(Budget::share(0.8));
+    options.strict = strict;
+    install_interception();
+    const auto core =
+        std::make_shared<SessionCore>(std::move(options), std::make_unique<UnknownRoom>(fails));
+    TinyModel model({});
+    for (const at::Tensor& each : model.parameters()) {
+      core->register_fixed(each, FixedReason::kParameter);
+    }
+    core->begin_step({});
+    model.loss(model.tokens(2, 32, 0)).backward();
+    core->end_any_step();
+    ASSERT_EQ(core->report().budget->plans, 1U) << core->report();
+    const PassSchedule two = accumulate(*core->profile(), 2);
+    fails = true;
+    if (strict) {
+      EXPECT_THROW((void)core->begin_step(two), DeviceError);
+    } else {
+      core->begin_step(two);
+      core->end_any_step();
+      EXPECT_EQ(
+          core->report().fallbacks.at("planning failed: [room] unknown, as the test wants it"), 1U);
+    }
+    fails = false;
+    core->begin_step(two);
+    core->end_any_step();
+    EXPECT_EQ(core->report().budget->plans, 2U) << core->report();
+  }
 }
 
 TEST(BudgetedSession, PlansForSeveralPassesInFlight) {

@@ -1,7 +1,12 @@
 // Windows that the session fits to the profile because none is given.
+#include <stdexcept>
+#include <utility>
+
 #include <gtest/gtest.h>
 
+#include "torch/execute/session_core.hpp"
 #include "torch/support/training.hpp"
+#include "torch/support/wrapping_torch_device.hpp"
 
 namespace spillway {
 namespace {
@@ -61,6 +66,48 @@ TEST(FittedWindows, StopWhereEveryStepHasAnotherOrder) {
   EXPECT_EQ(difference({}, session, 24, passes), 0);
   EXPECT_TRUE(session.plan()->chunks[0].forward_allowance.empty());
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+}
+
+/// Once, a time cannot be read.
+class UnknownTime final : public testing::WrappingTorchDevice {
+ public:
+  explicit UnknownTime(bool& fails) : fails_(&fails) {}
+  [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
+    if (std::exchange(*fails_, false)) throw std::runtime_error("as the test wants it");
+    return inner().elapsed(from, to);
+  }
+
+ private:
+  bool* fails_;
+};
+
+TEST(FittedWindows, StayIfTheTimesOfAStepCannotBeUsed) {
+  const testing::Deterministic deterministic;
+  SessionOptions options = without_windows(kOffload);
+  options.time_waits_every = 0;
+  bool fails = false;
+  install_interception();
+  const auto core =
+      std::make_shared<SessionCore>(std::move(options), std::make_unique<UnknownTime>(fails));
+  TinyModel model({.dropout = 0});
+  for (const at::Tensor& each : model.parameters()) {
+    core->register_fixed(each, FixedReason::kParameter);
+  }
+  const auto gradients = [&] {
+    model.zero_gradients();
+    model.loss(model.tokens(2, 32, 0)).backward();
+    return model.gradients();
+  };
+  const std::vector<at::Tensor> right = gradients();
+  for (int i = 0; i < 6; ++i) {
+    fails = i == 2;  // The step before was timed.
+    core->begin_step({});
+    EXPECT_FALSE(fails);
+    EXPECT_EQ(testing::count_different(right, gradients()), 0);
+    core->end_any_step();
+  }
+  EXPECT_EQ(core->report().fallbacks.at("planning failed: as the test wants it"), 1U);
+  EXPECT_TRUE(has_windows(*core->plan()));
 }
 
 TEST(FittedWindows, AreNotUsedIfAnyWindowIsGiven) {
