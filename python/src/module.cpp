@@ -37,8 +37,8 @@ namespace {
 // A call that may wait for a session releases the interpreter first.
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
-/// A step that Python ends explicitly; nothing happens after that. Called with the interpreter, so
-/// that one thread may end it while another one uses it: it ends when that one is done.
+/// A step that Python ends explicitly; nothing happens after that. Called with the interpreter,
+/// which guards `step_`: another thread may end the step while this one uses it, as Step allows.
 class PythonStep {
  public:
   explicit PythonStep(Step step) : step_(std::make_shared<Step>(std::move(step))) {}

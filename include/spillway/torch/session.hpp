@@ -125,6 +125,7 @@ struct SessionOptions {
 };
 
 /// One optimizer step's forward and backward passes; ends when destroyed. Move-only.
+/// Threads: any, also several at once: whatever comes after the end of the step does nothing.
 class Step {
  public:
   /// Names the pass that runs until the next call of pass(): the forward of one model chunk on one
@@ -137,7 +138,7 @@ class Step {
   /// recording step more exact, which matters with several passes in flight.
   void backward();
 
-  /// Ends the step early; the destructor does nothing then. From any thread.
+  /// Ends the step early; the destructor does nothing then.
   /// Errors: VerificationError if a tensor that was offloaded in this step had other bits than were
   /// saved: its gradients are wrong. The step has ended then. The destructor throws nothing; the
   /// next Session::step() throws it.

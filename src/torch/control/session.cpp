@@ -28,10 +28,9 @@ void Step::pass(int chunk, int micro_batch) {
 void Step::backward() { core_->announce_backward(number_); }
 
 void Step::end() {
-  if (core_ == nullptr) return;
-  const std::shared_ptr<SessionCore> core = std::exchange(core_, nullptr);
-  core->end_step(number_);
-  core->throw_step_error();
+  if (core_ == nullptr) return;  // Moved from.
+  core_->end_step(number_);
+  core_->throw_error_of(number_);
 }
 
 Step::~Step() {

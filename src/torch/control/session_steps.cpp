@@ -194,6 +194,15 @@ void SessionCore::end_step(StepNumber number) noexcept {
   end_step_locked();
 }
 
+void SessionCore::throw_error_of(StepNumber number) {
+  if (!in_its_process()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (last_ended_ != number) return;
+  }
+  throw_step_error();
+}
+
 void SessionCore::end_any_step() noexcept {
   if (!in_its_process()) return;
   StepNumber number = 0;
@@ -206,6 +215,7 @@ void SessionCore::end_any_step() noexcept {
 
 void SessionCore::end_step_locked() noexcept {
   const RecordingPause pause;  // This thread may be in a step of another session.
+  last_ended_ = step_thread_->number();
   std::exchange(step_thread_, nullptr)->end();
   const bool recorded = recording_;
   const bool verified = verifying_;

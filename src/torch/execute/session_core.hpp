@@ -89,6 +89,8 @@ class SessionCore final : public Interceptor,
   /// Throws what went wrong in the last step and could not be thrown before its end; once. In a
   /// child of fork(): nothing.
   void throw_step_error();
+  /// The same, if no other step has ended since the one with that number.
+  void throw_error_of(StepNumber number);
   /// Nothing if the step has ended. In a child of fork(): nothing.
   void begin_explicit_pass(StepNumber number, PassKey key);
   void announce_backward(StepNumber number);
@@ -517,6 +519,7 @@ class SessionCore final : public Interceptor,
 
   ProcessId process_ = ProcessId::current();
   std::shared_ptr<StepThread> step_thread_;  // Of the step that is under way; null: none.
+  StepNumber last_ended_ = 0;
   bool recording_ = false;
   bool record_next_ = true;
   RecordingCause next_cause_ = RecordingCause::kAsked;

@@ -85,6 +85,24 @@ TEST(SessionThreads, SessionsRecomputeSideBySide) {
   EXPECT_THAT(on_three_threads(testing::recompute_everything), Each(0));
 }
 
+TEST(SessionThreads, AStepMayEndWhileAnotherThreadUsesIt) {
+  Session session(testing::offload_everything());
+  for (int i = 0; i < 50; ++i) {
+    Step step = session.step();
+    std::thread user([&] {
+      for (int micro = 0; micro < 20; ++micro) {
+        step.backward();
+        step.pass(0, micro);
+      }
+    });
+    step.end();
+    user.join();
+    step.pass(0, 20);
+    step.end();
+  }
+  EXPECT_EQ(session.report().steps, 50U);
+}
+
 TEST(SessionThreads, BackwardMayRunOnAnotherThread) {
   for (const auto& options : {testing::offload_everything, testing::recompute_everything}) {
     const testing::Deterministic deterministic;

@@ -281,8 +281,9 @@ TEST(LostErrors, ADamagedCopyIsAnErrorAtTheEndOfItsStep) {
   options.prefetch_window = 0_B;
   const auto core = std::make_shared<SessionCore>(std::move(options), std::move(owned));
   core->register_fixed(weight, FixedReason::kParameter);
+  SessionCore::StepNumber number = 0;
   const auto step = [&](bool damaged) {
-    core->begin_step({});
+    number = core->begin_step({});
     at::Tensor found = gradient(damaged ? &device : nullptr);
     core->end_any_step();
     return found;
@@ -294,8 +295,10 @@ TEST(LostErrors, ADamagedCopyIsAnErrorAtTheEndOfItsStep) {
   }
   core->verify_next_step();
   EXPECT_FALSE(step(true).equal(right));
+  core->throw_error_of(number - 1);  // Not of that step.
   const std::string text =
-      testing::error_text<VerificationError>([&] { core->throw_step_error(); });
+      testing::error_text<VerificationError>([&] { core->throw_error_of(number); });
+  core->throw_error_of(number);
   EXPECT_THAT(text, HasSubstr("[verify] step 4: 11 offloaded tensors had other bits than autograd "
                               "saved, so the gradients of this step are wrong"));
   EXPECT_THAT(text, HasSubstr("(16.0 KiB): it came back from host memory with other bits"));
