@@ -1,6 +1,7 @@
 #include "spillway/transfer/engine.hpp"
 
 #include <cassert>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -185,7 +186,11 @@ void TransferEngine::give_up(TicketState& state) noexcept {
   } catch (...) {
     deferred_ = std::current_exception();
   }
-  keep_record(state);
+  try {
+    keep_record(state);
+  } catch (const std::bad_alloc&) {
+    // The trace lacks a copy.
+  }
   // A copy back waited for the copy out and for those before it, so its end is the last use.
   const EventRef& last = state.back.done != nullptr      ? state.back.done
                          : state.earlier_back != nullptr ? state.earlier_back

@@ -45,7 +45,7 @@ std::optional<TimeMark> SessionCore::mark_if_traced() noexcept {
   if (tracing_ == nullptr) return std::nullopt;
   try {
     return device_->mark();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

@@ -400,7 +400,8 @@ class SessionCore final : public Interceptor,
   [[noreturn]] void share_error(std::uint64_t kind);
   /// The first rank's text; collective.
   [[nodiscard]] std::string send_text(std::string text);
-  void lose_shard_group(const std::exception& error);
+  /// Counts the exception that is being handled.
+  void lose_shard_group() noexcept;
   [[nodiscard]] std::optional<ShardTotals> shard_report() const;
   [[nodiscard]] ShardModel shard_model() const;
 

@@ -135,8 +135,8 @@ void SessionCore::trace_gather(ShardedBuffer& shard) {
 void SessionCore::abandon_gather(ShardedBuffer& shard) noexcept {
   try {
     end_gather(shard);
-  } catch (const std::exception& error) {
-    lose_shard_group(error);
+  } catch (...) {
+    lose_shard_group();
   }
   mutex_.free_outside(std::exchange(shard.whole, c10::Storage()));
   count_freed(shard.bytes);
@@ -176,8 +176,8 @@ void SessionCore::end_sharding() noexcept {
     close_forward();
     if (sharding_.verifying) finish_shard_verification();
     if (sharding_.comparing) finish_comparison();
-  } catch (const std::exception& error) {
-    lose_shard_group(error);
+  } catch (...) {
+    lose_shard_group();
   }
   sharding_.active = false;
   sharding_.verifying = false;
@@ -186,13 +186,18 @@ void SessionCore::end_sharding() noexcept {
   sharding_.signatures.clear();
   for (const auto& pass : passes_) {
     for (const auto& shard : pass->shards) {
-      if (shard->state == ShardState::kInParts && shard->buffer.expired()) free_part(*shard);
+      if (shard->state != ShardState::kInParts || !shard->buffer.expired()) continue;
+      try {
+        free_part(*shard);
+      } catch (...) {
+        note_failure("dropping a saved tensor");
+      }
     }
   }
 }
 
-void SessionCore::lose_shard_group(const std::exception& error) {
-  count_fallback(std::string("the shard group failed: ") + error.what());
+void SessionCore::lose_shard_group() noexcept {
+  note_failure("the shard group");
   sharding_.open_pass = nullptr;
 }
 

@@ -8,7 +8,11 @@ SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
   const std::lock_guard lock(core.mutex_);
   clock_start_ = core.clock_.starts();
   core.clock_.pause();
-  core.watch_.find_last_forward_use(core.mutex_, core.copy_sources_);
+  try {
+    core.watch_.find_last_forward_use(core.mutex_, core.copy_sources_);
+  } catch (...) {
+    core.note_failure("looking for the last use of a saved tensor");
+  }
 }
 
 SessionCore::ClockPause::~ClockPause() {

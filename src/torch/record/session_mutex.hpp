@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,14 @@ class SessionMutex {
     mutex_.unlock();
   }
 
-  /// Precondition: locked by this thread.
-  void free_outside(c10::Storage&& storage) { garbage_.push_back(std::move(storage)); }
+  /// Without memory for the list the storage is never freed. Precondition: locked by this thread.
+  void free_outside(c10::Storage&& storage) noexcept {
+    try {
+      garbage_.push_back(std::move(storage));
+    } catch (const std::bad_alloc&) {
+      (void)storage.unsafeReleaseStorageImpl();
+    }
+  }
 
  private:
   static void blocking_wait(std::mutex& mutex) { mutex.lock(); }

@@ -1,9 +1,9 @@
 /// How long a step took on the device, without waiting for it; internal. Under the session's lock.
 #pragma once
 
+#include <exception>
 #include <optional>
 
-#include "spillway/core/error.hpp"
 #include "torch/device/torch_device.hpp"
 
 namespace spillway {
@@ -42,7 +42,7 @@ class StepTime {
       const Nanoseconds time = device_->elapsed(*begin_, *end_);
       forget();
       return time;
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       forget();
       return std::nullopt;
     }
@@ -52,7 +52,7 @@ class StepTime {
   [[nodiscard]] std::optional<TimeMark> mark() noexcept {
     try {
       return device_->mark();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       return std::nullopt;
     }
   }

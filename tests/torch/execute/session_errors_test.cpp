@@ -16,6 +16,7 @@ namespace {
 
 using namespace spillway::literals;
 using ::testing::Contains;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using testing::with_rules;
@@ -163,6 +164,100 @@ class OneMissing final : public testing::WrappingTorchDevice {
  private:
   int* failing_in_;
 };
+
+/// The CPU, on which chosen calls fail.
+class FailingTorchDevice final : public testing::WrappingTorchDevice {
+ public:
+  enum class Call { kNone, kPeak, kCatchUp };
+
+  explicit FailingTorchDevice(Call& failing) : failing_(&failing) {}
+  void catch_up(Stream& stream) override {
+    fail_if(Call::kCatchUp);
+    inner().catch_up(stream);
+  }
+  [[nodiscard]] Bytes peak() const override {
+    fail_if(Call::kPeak);
+    return WrappingTorchDevice::peak();
+  }
+
+ private:
+  void fail_if(Call call) const {
+    if (*failing_ == call) throw DeviceError("device", "failed, as the test wants it");
+  }
+
+  Call* failing_;
+};
+using Failing = FailingTorchDevice::Call;
+
+/// A session on that device, and a program that saves a dozen buffers.
+class NoexceptErrors : public ::testing::Test {
+ protected:
+  void start(SessionOptions options) {
+    install_interception();
+    core_ = std::make_shared<SessionCore>(std::move(options),
+                                          std::make_unique<FailingTorchDevice>(failing_));
+    core_->register_fixed(weight_, FixedReason::kParameter);
+  }
+  [[nodiscard]] at::Tensor loss() const {
+    at::Tensor x = weight_;
+    for (int i = 0; i < 6; ++i) x = (x * 1.5).sin();
+    return x.sum();
+  }
+  [[nodiscard]] bool is_right(const at::Tensor& loss) {
+    weight_.mutable_grad() = at::Tensor();
+    loss.backward();
+    return weight_.grad().equal(right_);
+  }
+  [[nodiscard]] bool step_is_right() {
+    core_->begin_step({});
+    const bool right = is_right(loss());
+    core_->end_any_step();
+    return right;
+  }
+
+  testing::Deterministic deterministic_;
+  at::Tensor weight_ =
+      testing::weight({kSide / 2, kSide}).detach().repeat({2, 1}).set_requires_grad(true);
+  at::Tensor right_ = [this] {
+    at::set_num_threads(1);
+    loss().backward();
+    return weight_.grad();
+  }();
+  Failing failing_ = Failing::kNone;
+  std::shared_ptr<SessionCore> core_;
+};
+
+TEST_F(NoexceptErrors, ATensorThatCannotBeDroppedIsCounted) {
+  start(testing::offload_everything());
+  EXPECT_TRUE(step_is_right());
+  core_->begin_step({});
+  at::Tensor dropped = loss();
+  failing_ = Failing::kCatchUp;
+  dropped.reset();
+  failing_ = Failing::kNone;
+  core_->end_any_step();
+  EXPECT_THAT(core_->report().fallbacks,
+              Contains(Pair("dropping a saved tensor failed: [device] failed, as the test wants it",
+                            Gt(0U))))
+      << core_->report();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(step_is_right()) << core_->report();
+}
+
+TEST_F(NoexceptErrors, APartThatCannotBeFreedIsCounted) {
+  start(with_rules("[[rule]]\naction = \"offload\"\nshard = true\n"));
+  core_->set_shard_group(std::make_shared<EqualHalves>());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(step_is_right());
+  core_->begin_step({});
+  (void)loss();
+  failing_ = Failing::kCatchUp;
+  core_->end_any_step();
+  failing_ = Failing::kNone;
+  EXPECT_THAT(core_->report().fallbacks,
+              Contains(Pair("dropping a saved tensor failed: [device] failed, as the test wants it",
+                            Gt(0U))))
+      << core_->report();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(step_is_right()) << core_->report();
+}
 
 TEST(LostErrors, AStepThatCouldNotBeginUsesUpNothing) {
   constexpr std::size_t kDigests = (std::size_t{1} << 14U) * sizeof(std::int64_t);

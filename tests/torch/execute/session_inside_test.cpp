@@ -1,3 +1,4 @@
+#include <new>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -6,7 +7,9 @@
 #include "spillway/core/host_device.hpp"
 #include "support/gate.hpp"
 #include "support/manual_clock.hpp"
+#include "torch/record/step_time.hpp"
 #include "torch/record/wait_times.hpp"
+#include "torch/support/wrapping_torch_device.hpp"
 
 namespace spillway {
 namespace {
@@ -76,6 +79,18 @@ class WaitTimesTest : public ::testing::Test {
 
   StreamDevice device_;
 };
+
+TEST(StepTimeTest, IsUnknownWhereNoMomentCanBeNoted) {
+  class NoMemory final : public testing::WrappingTorchDevice {
+   public:
+    [[nodiscard]] TimeMark mark() override { throw std::bad_alloc(); }
+  };
+  NoMemory device;
+  StepTime time(device);
+  time.begin();
+  time.end();
+  EXPECT_FALSE(time.take(/*wait=*/true));
+}
 
 TEST_F(WaitTimesTest, SumsTheWaitsOfTheStreamByCause) {
   WaitTimes times(device_, 4);
