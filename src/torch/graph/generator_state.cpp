@@ -38,4 +38,18 @@ void GeneratorState::apply() const {
   generator_.set_state(at::from_blob(data, {static_cast<std::int64_t>(bytes.size())}, at::kByte));
 }
 
+GeneratorState::Applied::~Applied() {
+  try {
+    restore();
+  } catch (...) {
+    return;
+  }
+}
+
+void GeneratorState::Applied::restore() {
+  if (restored_) return;
+  before_.apply();
+  restored_ = true;
+}
+
 }  // namespace spillway

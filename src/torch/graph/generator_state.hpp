@@ -17,7 +17,7 @@ class GeneratorState {
   /// Copies the state. On CUDA that is a seed and an offset, without synchronisation.
   explicit GeneratorState(at::Generator generator);
 
-  /// Puts the generator into that state while it lives, and back afterwards.
+  /// Puts the generator into that state until restore(), and back afterwards.
   class Applied;
 
  private:
@@ -40,10 +40,15 @@ class GeneratorState::Applied {
   explicit Applied(const GeneratorState& state) : before_(state.generator_) { state.apply(); }
   Applied(const Applied&) = delete;
   Applied& operator=(const Applied&) = delete;
-  ~Applied() { before_.apply(); }
+  /// Without restore(), where an exception is on its way: the generator's own is not thrown.
+  ~Applied();
+
+  /// Errors: those of the generator; it is in an unknown state then.
+  void restore();
 
  private:
   GeneratorState before_;
+  bool restored_ = false;
 };
 
 }  // namespace spillway

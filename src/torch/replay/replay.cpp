@@ -37,6 +37,7 @@ class Repetition {
       if (call_.random) random.emplace(*call_.random);
       call_.traits->handle.callBoxed(&stack);
       if (call_.traits->collective) wait_for_results(*call_.traits, stack);
+      if (random) random->restore();
     }
     for (const Made& made : repeated_.makes) keep(made, stack);
     finish_inputs();
