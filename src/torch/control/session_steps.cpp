@@ -226,6 +226,7 @@ void SessionCore::end_step_locked() noexcept {
     // The gradients are there. Whatever a plan would need is recorded again.
     note_failure("the end of a step");
     record_next_ = true;
+    stop_measuring();
   }
   recording_ = false;
   verifying_ = false;

@@ -227,6 +227,29 @@ class NoexceptErrors : public ::testing::Test {
   std::shared_ptr<SessionCore> core_;
 };
 
+TEST_F(NoexceptErrors, AStepThatCannotEndIsRecordedAgain) {
+  SessionOptions options = testing::offload_everything();
+  options.offload_window = 0_B;
+  start(std::move(options));
+  core_->begin_step({});
+  at::Tensor last = weight_ * 1.5;
+  const at::Tensor open = last.sin().sum();
+  failing_ = Failing::kPeak;
+  core_->end_any_step();
+  failing_ = Failing::kNone;
+  last.reset();  // Whether anybody needs it still is watched while a step records.
+  EXPECT_THAT(core_->report().fallbacks,
+              Contains(Pair("the end of a step failed: [device] failed, as the test wants it", 1U)))
+      << core_->report();
+  EXPECT_TRUE(core_->next_step_records());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(step_is_right()) << core_->report();
+  weight_.mutable_grad() = at::Tensor();
+  open.backward();
+  EXPECT_TRUE(weight_.grad().equal((weight_.detach() * 1.5).cos() * 1.5));
+  EXPECT_EQ(core_->report().recorded_steps, 1U) << core_->report();
+  EXPECT_EQ(core_->report().fallbacks.size(), 1U) << core_->report();
+}
+
 TEST_F(NoexceptErrors, ATensorThatCannotBeDroppedIsCounted) {
   start(testing::offload_everything());
   EXPECT_TRUE(step_is_right());
