@@ -64,10 +64,11 @@ std::size_t HoleIndex::next_bin(std::size_t from) const noexcept {
 
 HoleIndex::Entry HoleIndex::add(const Hole& hole) {
   const std::size_t bin = bin_of(hole.size);
+  const Entry entry = bins_[bin].insert(hole).first;  // Before the rest, because it may fail.
   occupied_[bin / 64] |= std::uint64_t{1} << (bin % 64);
   occupied_words_ |= std::uint64_t{1} << (bin / 64);
   ++count_;
-  return bins_[bin].insert(hole).first;
+  return entry;
 }
 
 void HoleIndex::remove(Entry entry) {

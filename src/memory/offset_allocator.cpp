@@ -33,24 +33,42 @@ std::optional<Extent> OffsetAllocator::allocate(Bytes size, EventList* pending) 
 }
 
 void OffsetAllocator::free(const Extent& extent, EventList last_users) {
-  used_ -= extent.size;
   std::uint32_t node = extent.node;
+  const std::uint32_t after = nodes_[node].after;
+  const std::uint32_t before = nodes_[node].before;
+  const bool joins_after = nodes_[after].free;
+  const bool joins_before = before != kNone && nodes_[before].free;
+  const bool at_end = joins_after && after == end_;
+  // What may fail comes first.
+  reserve_for_free();
+  HoleIndex::Entry hole{};
+  if (!at_end) {
+    Hole joined{extent.size, extent.offset, node};
+    if (joins_after) joined.size += nodes_[after].size;
+    if (joins_before) joined = {joined.size + nodes_[before].size, nodes_[before].offset, before};
+    hole = holes_.add(joined);
+  }
+  used_ -= extent.size;
   nodes_[node].free = true;
   add_stamp(nodes_[node], extent.end(), std::move(last_users));
-  const std::uint32_t after = nodes_[node].after;
-  if (nodes_[after].free) {
-    if (after != end_) holes_.remove(nodes_[after].hole);
+  if (joins_after) {
+    if (!at_end) holes_.remove(nodes_[after].hole);
     join_with_next(node);
   }
-  const std::uint32_t before = nodes_[node].before;
-  if (before != kNone && nodes_[before].free) {
+  if (joins_before) {
     holes_.remove(nodes_[before].hole);
     join_with_next(before);
     node = before;
   }
-  if (node != end_) {
-    nodes_[node].hole = holes_.add({nodes_[node].size, nodes_[node].offset, node});
+  if (!at_end) nodes_[node].hole = hole;
+}
+
+void OffsetAllocator::reserve_for_free() {
+  constexpr std::size_t kMore = 16;
+  if (idle_stamps_.empty() && stamps_.size() == stamps_.capacity()) {
+    stamps_.reserve(2 * stamps_.size() + kMore);
   }
+  if (idle_nodes_.capacity() < nodes_.size()) idle_nodes_.reserve(nodes_.capacity());
 }
 
 /// The front of a free part becomes a part of its own; the rest stays where its stamps are.

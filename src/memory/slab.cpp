@@ -1,6 +1,7 @@
 #include "spillway/memory/slab.hpp"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -80,7 +81,11 @@ void Slab::put(Block block) noexcept {
   const Extent extent{static_cast<std::uint64_t>(block.data - range_.data()),
                       round_up(std::max(block.size, Bytes(1)), kBlockAlignment).count(),
                       block.node};
-  allocator_->free(extent, std::move(block.pending));
+  try {
+    allocator_->free(extent, std::move(block.pending));
+  } catch (const std::bad_alloc&) {
+    // Without memory for its bookkeeping the block is never handed out again.
+  }
 }
 
 void Slab::prepare(Bytes size) {

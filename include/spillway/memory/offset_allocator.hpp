@@ -44,6 +44,7 @@ class OffsetAllocator {
   [[nodiscard]] std::optional<Extent> allocate(Bytes size, EventList* pending = nullptr);
 
   /// Precondition: `extent` came from allocate() and was not freed since.
+  /// Errors: std::bad_alloc; the extent is still in use then.
   void free(const Extent& extent, EventList last_users = {});
 
   /// Moves the end of the range, at most to where it was at first. Extents beyond a nearer end stay
@@ -87,6 +88,7 @@ class OffsetAllocator {
     EventList events;
   };
 
+  void reserve_for_free();
   [[nodiscard]] std::uint32_t new_node();
   void join_with_next(std::uint32_t node);
   [[nodiscard]] std::uint32_t cut_front(std::uint32_t node, std::uint64_t size);
