@@ -192,7 +192,7 @@ Bytes host_reserve(const HostView& view) {
 int ranks_on_node(const HostView& view) {
   // Whoever started the processes last comes first: torchrun may run within Slurm.
   for (const char* const name :
-       {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+       {"LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
         "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
         "SLURM_TASKS_PER_NODE"}) {
     const std::optional<std::string> value = view.environment(name);
@@ -205,6 +205,12 @@ int ranks_on_node(const HostView& view) {
 Bytes host_memory_for_rank(const HostView& view) {
   const auto ranks = static_cast<std::uint64_t>(ranks_on_node(view));
   return Bytes(available_host_memory(view).count() / 2 / ranks);
+}
+
+Bytes host_room_for_rank(const HostView& view) {
+  const Bytes available = available_host_memory(view);
+  const auto ranks = static_cast<std::uint64_t>(ranks_on_node(view));
+  return Bytes((available - std::min(host_reserve(view), available)).count() / ranks);
 }
 
 std::optional<Bytes> lock_limit() {

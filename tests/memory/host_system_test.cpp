@@ -119,12 +119,23 @@ TEST_F(HostSystemOf, TheRanksOfANodeDivideHalfOfWhatIsFree) {
   EXPECT_EQ(ranks_on_node(view_), 6);
   environment_["OMPI_COMM_WORLD_LOCAL_SIZE"] = "5";
   EXPECT_EQ(ranks_on_node(view_), 5);
+  environment_["LOCAL_SIZE"] = "7";
+  EXPECT_EQ(ranks_on_node(view_), 7) << "DeepSpeed's launcher, which may run within MPI";
+  environment_.erase("LOCAL_SIZE");
   environment_["LOCAL_WORLD_SIZE"] = "8";
   EXPECT_EQ(ranks_on_node(view_), 8);
   for (const char* const wrong : {"", "0", "-1", "many"}) {
     environment_["LOCAL_WORLD_SIZE"] = wrong;
     EXPECT_EQ(ranks_on_node(view_), 5) << wrong;
   }
+}
+
+TEST_F(HostSystemOf, TheRanksOfANodeDivideWhatIsFreeBesidesTheReserve) {
+  EXPECT_EQ(host_room_for_rank(view_), 60_GiB - 3200_MiB);
+  environment_["LOCAL_WORLD_SIZE"] = "4";
+  EXPECT_EQ(host_room_for_rank(view_), 15_GiB - 800_MiB);
+  write("proc/meminfo", "MemTotal: 104857600 kB\nMemAvailable: 1024 kB\n");
+  EXPECT_EQ(host_room_for_rank(view_), 0_B);
 }
 
 TEST(HostSystem, TheLockLimitIsThatOfTheProcess) {

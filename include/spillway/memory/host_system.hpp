@@ -30,13 +30,17 @@ struct HostView {
 /// thirty-second of total_host_memory(), at most 4 GiB.
 [[nodiscard]] Bytes host_reserve(const HostView& view = {});
 
-/// How many processes of this job run on this node, as its launcher says: torchrun, MPI, or Slurm.
-/// 1 where none says it.
+/// How many processes of this job run on this node, as its launcher says: torchrun, DeepSpeed's,
+/// MPI, or Slurm. 1 where none says it.
 [[nodiscard]] int ranks_on_node(const HostView& view = {});
 
 /// The host memory that one rank may plan with: its share of half of what is available, so that the
 /// ranks of a node, each of which asks before any has pinned much, do not want more than there is.
 [[nodiscard]] Bytes host_memory_for_rank(const HostView& view = {});
+
+/// How much more memory one rank may have in all: its share of what is available besides
+/// host_reserve().
+[[nodiscard]] Bytes host_room_for_rank(const HostView& view = {});
 
 /// How much memory this process may lock (`ulimit -l`); nothing: no limit.
 [[nodiscard]] std::optional<Bytes> lock_limit();

@@ -95,7 +95,7 @@ class TorchDevice {
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual Bytes granularity() const = 0;
-  /// How much more it could hand out now.
+  /// How much more it could hand out now to this process, which may be one of several on a host.
   [[nodiscard]] virtual Bytes room() const = 0;
   /// The most that it had handed out at once since take_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;

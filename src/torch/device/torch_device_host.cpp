@@ -58,7 +58,7 @@ class HostTorchDevice final : public TorchDevice {
 
   [[nodiscard]] Bytes allocated() const override { return host_memory(); }
   [[nodiscard]] Bytes granularity() const override { return {}; }
-  [[nodiscard]] Bytes room() const override { return available_host_memory(); }
+  [[nodiscard]] Bytes room() const override { return host_room_for_rank(); }
   [[nodiscard]] Bytes peak() const override { return host_memory_peak(); }
   Bytes take_peak() override { return start_host_memory_peak(); }
 
