@@ -54,9 +54,10 @@ AddressRange::AddressRange(Bytes size) : size_(round_up(size, kHugePage)) {
 
 AddressRange::~AddressRange() { ::munmap(mapping_, mapping_size_.count()); }
 
-std::span<std::byte> AddressRange::commit(Bytes from, Bytes to, std::optional<int> numa_node) {
+std::span<std::byte> AddressRange::commit(Bytes from, Bytes to, std::optional<int> numa_node,
+                                          const HostView& view) {
   const Bytes size = to - from;
-  if (const Bytes available = available_host_memory(), reserve = host_reserve();
+  if (const Bytes available = available_host_memory(view), reserve = host_reserve(view);
       size + reserve > available) {
     throw OutOfMemory("slab", to_string(size) + " more host memory wanted, " +
                                   to_string(available) + " is free, of which " +

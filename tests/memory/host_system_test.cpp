@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "spillway/core/error.hpp"
 #include "spillway/memory/address_range.hpp"
+#include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace spillway {
@@ -136,6 +138,24 @@ TEST_F(HostSystemOf, TheRanksOfANodeDivideWhatIsFreeBesidesTheReserve) {
   EXPECT_EQ(host_room_for_rank(view_), 15_GiB - 800_MiB);
   write("proc/meminfo", "MemTotal: 104857600 kB\nMemAvailable: 1024 kB\n");
   EXPECT_EQ(host_room_for_rank(view_), 0_B);
+}
+
+TEST_F(HostSystemOf, TheReserveIsNotCommitted) {
+  AddressRange range(8_MiB);
+  const auto available = [&](Bytes besides) {
+    write("proc/meminfo", "MemTotal: 1048576 kB\nMemAvailable: " +
+                              std::to_string((host_reserve(view_) + besides).count() / 1024) +
+                              " kB\n");
+  };
+  write("proc/meminfo", "MemTotal: 1048576 kB\n");
+  ASSERT_EQ(host_reserve(view_), 32_MiB);
+  available(4_MiB - 1_KiB);
+  EXPECT_EQ(testing::error_text<OutOfMemory>(
+                [&] { (void)range.commit(0_B, 4_MiB, std::nullopt, view_); }),
+            "[slab] 4.0 MiB more host memory wanted, 36.0 MiB is free, of which 32.0 MiB is left "
+            "to others; lower the host limit or close other programs");
+  available(4_MiB);
+  EXPECT_EQ(range.commit(0_B, 4_MiB, std::nullopt, view_).size(), (4_MiB).count());
 }
 
 TEST(HostSystem, TheLockLimitIsThatOfTheProcess) {

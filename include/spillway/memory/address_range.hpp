@@ -7,6 +7,7 @@
 #include <span>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/memory/host_system.hpp"
 
 namespace spillway {
 
@@ -27,7 +28,8 @@ class AddressRange {
   /// thread.
   /// Errors: OutOfMemory if the machine has not that much left besides host_reserve(); the part is
   /// as before then.
-  std::span<std::byte> commit(Bytes from, Bytes to, std::optional<int> numa_node);
+  std::span<std::byte> commit(Bytes from, Bytes to, std::optional<int> numa_node,
+                              const HostView& view = {});
 
   /// Gives the pages of a committed part back to the system; the addresses stay reserved.
   void decommit(Bytes from, Bytes to) noexcept;
