@@ -80,6 +80,7 @@ bool CudaStream::query() const {
 }
 
 void CudaStream::synchronize() {
+  const BesideCaptures beside;
   check(cudaStreamSynchronize(handle_), "synchronize", device_);
   errors_->rethrow();
 }

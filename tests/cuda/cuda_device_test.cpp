@@ -1,5 +1,7 @@
 #include "spillway/cuda/cuda_device.hpp"
 
+#include <thread>
+
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -129,6 +131,19 @@ TEST_F(CudaDeviceTest, BorrowsAStreamAndLeavesItAlive) {
   ASSERT_EQ(cudaStreamSynchronize(handle), cudaSuccess);
   EXPECT_EQ(result.span().back(), std::byte{3});
   EXPECT_EQ(cudaStreamDestroy(handle), cudaSuccess);
+}
+
+TEST_F(CudaDeviceTest, SynchronizesAStreamWhileAnotherThreadCapturesOne) {
+  CudaDevice device(0);
+  const auto stream = device.make_stream("s");
+  cudaStream_t captured = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread([&] { EXPECT_NO_THROW(stream->synchronize()); }).join();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(captured), cudaSuccess);
 }
 
 TEST_F(CudaDeviceTest, LeavesTheCurrentDeviceAsItWas) {
