@@ -69,11 +69,12 @@ class CudaTorchDevice final : public TorchDevice {
   [[nodiscard]] bool is_capturing() const override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const auto stream = c10::cuda::getCurrentCUDAStream(index_).stream();
-    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
-      return status != cudaStreamCaptureStatusNone;
-    }
-    (void)cudaGetLastError();  // The legacy stream, while another one that blocks it captures.
-    return true;
+    const cudaError_t code = cudaStreamIsCapturing(stream, &status);
+    if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+    (void)cudaGetLastError();
+    // The legacy stream, while another one that blocks it captures. Of any other error whoever uses
+    // the device next hears.
+    return code == cudaErrorStreamCaptureImplicit;
   }
 
   void catch_up(Stream& /*stream*/) override {}
