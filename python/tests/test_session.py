@@ -174,10 +174,14 @@ def test_a_coroutine_may_be_within_a_step():
         asyncio.run(train(i))
     on_another_thread(lambda: asyncio.run(train(3)))
 
+    class Never:
+        def __await__(self):
+            yield
+
     async def given_up() -> None:
         with session.step():
             model(tokens(4))
-            await asyncio.get_running_loop().create_future()  # Never done.
+            await Never()
 
     coroutine = given_up()
     coroutine.send(None)

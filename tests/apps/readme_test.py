@@ -37,6 +37,21 @@ class Readme(unittest.TestCase):
         self.assertGreater(len(named), 100)
         self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
 
+    def test_the_guarantees_name_tests_that_exist(self):
+        text = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+        table, _, listed = text.partition("\n## Tests\n")
+        names = re.findall(r"^\d+\. `([\w.]+)`$", listed, re.MULTILINE)
+        self.assertGreater(len(names), 40)
+        exist = set()
+        for path in (ROOT / "tests").rglob("*.cpp"):
+            exist.update(map(".".join, re.findall(r"TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", path.read_text(encoding="utf-8"))))
+        for path in (ROOT / "python/tests").glob("test_*.py"):
+            exist.update(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+        self.assertEqual([name for name in names if name not in exist], [])
+        rows = re.findall(r"^\| .* \| [\w ]+ \| ([\d, ]+|-) \|$", table, re.MULTILINE)
+        used = {int(number) for row in rows if row != "-" for number in row.split(",")}
+        self.assertEqual(used, set(range(1, len(names) + 1)))
+
     def test_make_targets_exist(self):
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
         for target in re.findall(r"^make ([a-z]+)", README, re.MULTILINE):

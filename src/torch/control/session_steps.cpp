@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <ranges>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "plan/profile/find_layers.hpp"
@@ -52,7 +54,8 @@ std::vector<bool> compared_buffers(const ChunkLayout& layout, const ChunkPlan& p
   return also;
 }
 
-std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan) {
+std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan,
+                               const std::vector<bool>& compared) {
   const auto chunk =
       std::find_if(profile.chunks.begin(), profile.chunks.end(),
                    [&](const ChunkProfile& each) { return each.chunk == plan.chunk; });
@@ -61,7 +64,7 @@ std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan) {
   std::size_t most = 0;
   for (const Decision& decision : plan.decisions) {
     const auto id = static_cast<std::size_t>(decision.buffer);
-    if (decision.action.kind != ActionKind::kRecompute || id >= chunk->buffers.size()) continue;
+    if (!compared[id] || id >= chunk->buffers.size()) continue;
     most = std::max(most, by_layer[chunk->buffers[id].layer] += decision.bytes.count());
   }
   return most;
@@ -73,6 +76,7 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
   throw_step_error();
   const bool captures = device_->is_capturing();
   const StepThread* const here = StepThread::current();
+  await_end_of_thread();
   const std::lock_guard lock(mutex_);
   if (captures) {
     note_capture();
@@ -165,8 +169,8 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
-  // Ranks compare what they save: sizes alone do not distinguish buffers. Nor do they where some are
-  // kept because of what is done to them. And a step that checks copies sees all writes it can.
+  // Ranks compare what they save: sizes alone do not distinguish buffers. Nor do they where some
+  // are kept because of what is done to them. A step that checks copies sees all writes it can.
   if (recording_ || recomputes || identifies || sharding_.active || sharding_.verifying ||
       checks_copies_ || budgeting_.timing || traces) {
     book_ = std::make_shared<RecipeBook>(
@@ -182,6 +186,21 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
       StepThread::begin({weak_from_this(), this, listener,
                          listener != nullptr && (recording_ || traces), options_.scope_source});
   return step_thread_->number();
+}
+
+void SessionCore::await_end_of_thread() {
+  std::shared_ptr<StepThread> step;
+  {
+    const std::lock_guard lock(mutex_);
+    step = step_thread_;
+  }
+  // A thread of Python that was joined may still have to say that its step is over. If it goes on,
+  // that is an error, so waiting costs nothing.
+  if (step == nullptr || step->is_here()) return;
+  constexpr int kMostWaits = 200;
+  for (int i = 0; i < kMostWaits && !step->is_over(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void SessionCore::end_step(StepNumber number) noexcept {
@@ -413,7 +432,9 @@ void SessionCore::lay_out() {
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
-    if (profile_ != nullptr) layout->verification_bytes = verification_bytes(*profile_, chunk);
+    if (profile_ != nullptr) {
+      layout->verification_bytes = verification_bytes(*profile_, chunk, layout->compared);
+    }
     layouts_[chunk.chunk] = layout;
   }
   sharding_.window.set_limit(window);

@@ -58,8 +58,9 @@ extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long
 
 void cuda_digest_on_host(const c10::Storage& storage, const at::Tensor& number) {
   const at::NoGradGuard no_gradients;
+  const auto size = static_cast<std::int64_t>(storage.nbytes());
   const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
-                               .set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
+                               .set_(storage, 0, {size}, {1});
   number.fill_(host_digest(bytes.cpu().storage()));
 }
 

@@ -182,6 +182,7 @@ class SessionCore final : public Interceptor,
   void ask_again(const Asked& asked) noexcept;
   /// Of a step that could not begin or end as it should.
   void stop_measuring() noexcept;
+  void await_end_of_thread();
   void end_step_locked() noexcept;
   void note_capture();
   [[nodiscard]] at::Tensor unpack_captured(SavedBuffer& buffer, const TensorWindow& window);

@@ -114,7 +114,7 @@ void RecipeBook::sign(Call& call) const {
 }
 
 Signature RecipeBook::sign_save(ValueId id, CallId running, const at::Tensor& tensor) {
-  // A table that a program makes once comes from outside in later steps: who saves it identifies it.
+  // A table that a program makes once comes from outside in later steps: its saver identifies it.
   const bool known = id >= 0 && value(id).signature != 0 && value(id).origin != Origin::kConstant;
   if (known) return combined(kSaved, value(id).signature);
   Signature signature = combined(kSaved, static_cast<std::uint64_t>(tensor.scalar_type()));

@@ -2,8 +2,8 @@
 ///
 /// A weight keeps the number of its first use in a recording step, so that signatures tell equal
 /// layers apart although one of them is left out. A weight that is not known gets the number of its
-/// first use in the step among such weights: what a program makes again in each step has the same
-/// number in all of them. Under the session's lock.
+/// first use in the step among such weights: what a program makes in each step has the same number
+/// in all of them. Under the session's lock.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ class CallListener {
 [[nodiscard]] at::CallbackHandle start_recording_calls();
 void stop_recording_calls(at::CallbackHandle handle) noexcept;
 
-/// While it lives, operators of this thread are the session's own: they are not recorded, and neither
-/// modes (TorchDispatchMode) nor transforms of functions (torch.func) see them.
+/// While it lives, operators of this thread are the session's own: they are not recorded, and
+/// neither modes (TorchDispatchMode) nor transforms of functions (torch.func) see them.
 class RecordingPause {
  public:
   RecordingPause();

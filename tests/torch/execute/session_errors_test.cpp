@@ -484,7 +484,7 @@ TEST(UnseenWrites, AreFoundByVerificationOfOffloadedTensors) {
   }
 }
 
-TEST(UnseenWrites, AreRememberedByStepsThatRecordAgain) {
+TEST(UnseenWrites, AreRememberedByLaterRecordingSteps) {
   SessionOptions options = testing::offload_everything();
   options.offload_window = 0_B;
   Steps steps([](const at::Tensor& weight, int) {
