@@ -131,7 +131,7 @@ class RandomCase {
 
 TEST(PlannerProperties, PlansAreValidFitAndBeatSimpleRules) {
   int within_gap = 0;
-  const int cases = testing::cases_of(2000, 50);
+  const int cases = testing::cases_of(2000, 100);
   for (int seed = 0; seed < cases; ++seed) {
     RandomCase random(seed, seed % 2 == 0);
     random.set_random_budget();
