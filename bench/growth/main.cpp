@@ -119,8 +119,9 @@ void measure_all(const Options& options, Report& report) {
   MemoryUse after;
   for (int i = 1; i <= options.steps; ++i) {
     {
-      const auto step = session.step();
+      auto step = session.step();
       model.loss(i).backward();
+      step.end();  // Throws if gradients are wrong.
     }
     model.update();
     if (i != options.steps / 10 && i != options.steps) continue;

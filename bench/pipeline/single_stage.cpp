@@ -49,6 +49,7 @@ app::MeasuredStep SingleStage::step(Session* session) {
     std::optional<Step> scope;
     if (session != nullptr) scope.emplace(session->step(passes_of(actions_)));
     run(scope ? &*scope : nullptr);
+    if (scope) scope->end();  // Throws if gradients are wrong.
   }
   app::wait_for_device(device);
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;

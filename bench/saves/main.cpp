@@ -89,6 +89,7 @@ class Chain {
       for (int i = 0; i < length_; ++i) x = at::sin(x);
       if (backward) x.sum().backward();
       end = now();
+      if (step) step->end();  // Throws if gradients are wrong.
     }
     return {end.processor - begin.processor, end.clock - begin.clock};
   }

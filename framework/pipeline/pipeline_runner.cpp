@@ -149,14 +149,16 @@ StepOutcome PipelineRunner::train(std::span<const MicroBatch> batches, Session* 
                                {model.options().stage, model.options().num_stages,
                                 model.options().chunks, static_cast<int>(batches.size())});
   StepOutcome outcome;
+  std::optional<Step> step;
+  if (session != nullptr) step.emplace(session->step(passes_of(actions)));
   {
-    std::optional<Step> step;
-    if (session != nullptr) step.emplace(session->step(passes_of(actions)));
     PipelineStep run(*state_, batches, std::move(actions), step ? &*step : nullptr, loss_scale);
     run.run();
     outcome.loss = run.loss();
     outcome.extra = run.extra_losses();
   }
+  // Not left to the destructor, which cannot throw that the gradients are wrong.
+  if (step) step->end();
   for (GradientBuckets& buckets : state_->buckets) buckets.finish();
   sum_over_tensor_ranks(model);
   for_each_shared(model, state_->groups, [](const Group& group, const auto& parameters) {

@@ -59,6 +59,8 @@ class TrainingJob {
 
   /// Forward, backward and update on the next step's text, within a step of `session` if there is
   /// one. Waits for the device.
+  /// Errors: as PipelineRunner::train(). Nothing was updated then: alone in the world the next call
+  /// repeats the step.
   TrainingStep step(Session* session);
 
   /// The mean loss on the evaluation text.

@@ -27,6 +27,7 @@ MeasuredStep MeasuredModel::step(Session* session, const Loss& loss) {
     std::optional<Step> scope;
     if (session != nullptr) scope.emplace(session->step());
     backward(forward(loss));
+    if (scope) scope->end();  // Throws if gradients are wrong.
   }
   wait_for_device(tokens_.device());
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;

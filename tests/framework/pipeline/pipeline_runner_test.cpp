@@ -7,6 +7,8 @@
 #include "pipeline_models.hpp"
 #include "spillway/core/error.hpp"
 #include "support/error_text.hpp"
+#include "torch/support/training.hpp"
+#include "torch/support/unseen_write.hpp"
 
 namespace spillway {
 namespace {
@@ -121,6 +123,31 @@ TEST(PipelineRunner, ScalesGradientsByTheLossScale) {
   const at::Tensor scale = at::full({}, 1024.0, at::kFloat);
   EXPECT_EQ(runner.train(batches, nullptr, scale).loss.item<double>(), loss);
   EXPECT_TRUE(at::equal(model.parameters()[1].grad(), unscaled * 1024.0));
+}
+
+TEST(PipelineRunner, ThrowsThatGradientsAreWrongBeforeTheyAreUsed) {
+  const testing::Deterministic deterministic;
+  const PipelineCase of{.layers = 2};
+  const Trained wanted = train_alone(of, {.steps = 3});
+  SessionOptions options = testing::offload_everything();
+  options.offload_window = Bytes(32 << 10);
+  Session session(std::move(options));
+  PipelineLayer model = make_model(of);
+  session.register_model(model);
+  PipelineRunner runner(model, {});
+  for (int step = 0; step < 3; ++step) {
+    const auto batches = make_batches(step, 0, 4);
+    if (step == 0) {
+      const testing::UnseenWrite write("aten::silu");
+      EXPECT_THAT(error_text<VerificationError>([&] { (void)runner.train(batches, &session); }),
+                  ::testing::HasSubstr("the gradients of this step are wrong"));
+      EXPECT_TRUE(write.done());
+    }
+    runner.zero_gradients();
+    (void)runner.train(batches, &session);
+    testing::descend(model);
+  }
+  EXPECT_THAT(different(testing::weights_of(model), wanted.weights), IsEmpty());
 }
 
 TEST(PipelineRunner, SaysWhatItMisses) {

@@ -91,7 +91,9 @@ class PipelineRunner {
 
   /// Forward and backward of all micro-batches, within one step of `session` if there is one. Adds
   /// to the gradients. `loss_scale`: a factor on the device that gradients are multiplied with.
-  /// Errors: InvalidArgument without micro-batches; also as Session::step().
+  /// Errors: InvalidArgument without micro-batches; also as Session::step() and Step::end(), whose
+  /// VerificationError says that gradients are wrong. Alone in the world the step may be repeated
+  /// then, after zero_gradients(); other data ranks have summed some of them.
   StepOutcome train(std::span<const MicroBatch> batches, Session* session = nullptr,
                     const at::Tensor& loss_scale = {});
 
