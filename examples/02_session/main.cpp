@@ -56,6 +56,7 @@ int run(const char* rules) {
   for (const auto& batch : data) {
     auto step = session.step();  // The first one records, the others carry the plan out.
     model.forward(batch).backward();
+    step.end();  // Throws if the gradients are wrong. An optimizer's step would come now.
   }
   std::cout << session.report();
 

@@ -57,6 +57,7 @@ int run(spillway::Bytes budget) {
   for (const auto& batch : data) {
     auto step = session.step();  // The first one records; then the plan is made and executed.
     model.forward(batch).backward();
+    step.end();  // Throws if the gradients are wrong. An optimizer's step would come now.
   }
   std::cout << session.report();
 

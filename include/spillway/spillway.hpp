@@ -6,6 +6,8 @@
 ///   for (auto& batch : data) {
 ///     auto step = session.step();
 ///     model->forward(batch).backward();
+///     step.end();  // Throws if verification finds that gradients are wrong.
+///     optimizer.step();
 ///   }
 ///   std::cout << session.report();
 #pragma once

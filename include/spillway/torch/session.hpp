@@ -7,6 +7,8 @@
 ///   for (auto& batch : data) {
 ///     auto step = session.step();
 ///     model->forward(batch).backward();
+///     step.end();  // Throws if verification finds that gradients are wrong.
+///     optimizer.step();
 ///   }
 ///   std::cout << session.report();
 ///
@@ -124,7 +126,8 @@ struct SessionOptions {
   std::shared_ptr<ScopeSource> scope_source;
 };
 
-/// One optimizer step's forward and backward passes; ends when destroyed. Move-only.
+/// One optimizer step's forward and backward passes; ends when destroyed, but call end() before
+/// gradients are used. Move-only.
 /// Threads: any, also several at once: whatever comes after the end of the step does nothing.
 class Step {
  public:
