@@ -286,15 +286,20 @@ class Step:
         self._native.backward()
 
     def end(self) -> None:
-        """Ends the step early; a second call does nothing. From any thread: the one that began it goes on without."""
+        """Ends the step early; a second call does nothing. From any thread: the one that began it goes on without.
+
+        Raises VerificationError if the step's gradients are wrong; so does the end of the `with` statement.
+        """
         native, self._native = self._native, None
         if native is not None:
             native.end()
 
     def __del__(self) -> None:
-        # Dropped without __exit__, perhaps by the garbage collector on another thread.
-        if getattr(self, "_native", None) is not None:
-            self.end()
+        # Dropped without __exit__, perhaps by the garbage collector on another thread. Python ignores errors here: if
+        # this step's gradients are wrong, the next Session.step() raises it.
+        native = getattr(self, "_native", None)
+        if native is not None:
+            native.drop()
 
 
 def _read_rules(rules: PathOrText) -> _native.Rules:

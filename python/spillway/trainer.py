@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ._renamed import option_names, with_new_names
-from .errors import Error
+from .errors import Error, VerificationError
 from .session import Session, Step
 
 
@@ -19,7 +20,8 @@ class SessionCallback(TrainerCallback):
 
     Options are those of spillway.Session. With gradient accumulation one step spans all micro-batches. Evaluation
     runs outside of steps, without Spillway. If no plan fits the budget, training ends with PlanInfeasible; where it was
-    over before the planner was done, a RuntimeWarning says so at its end, or with `strict` the error.
+    over before the planner was done, a RuntimeWarning says so at its end, or with `strict` the error. If a step's
+    gradients are wrong, training ends with VerificationError before the optimizer uses them.
     """
 
     def __init__(self, rules: Any = None, **options: Any) -> None:
@@ -32,8 +34,10 @@ class SessionCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        # Of a training that was interrupted; nobody uses its gradients.
+        with contextlib.suppress(VerificationError):
+            self._end()
         # Only now is the model on its device.
-        self._end()
         self.session = Session(kwargs["model"], **self._options)
 
     def on_step_begin(

@@ -54,6 +54,9 @@ class PythonStep {
   void end() {
     without_gil(std::exchange(step_, nullptr), [](Step& step) { step.end(); });
   }
+  void drop() {
+    without_gil(std::exchange(step_, nullptr), [](Step&) {});
+  }
 
  private:
   template <typename Use>
@@ -183,7 +186,8 @@ void bind_session(py::module_& module) {
   py::class_<PythonStep>(module, "Step")
       .def("pass_", &PythonStep::pass, py::arg("chunk"), py::arg("micro_batch"))
       .def("backward", &PythonStep::backward)
-      .def("end", &PythonStep::end);
+      .def("end", &PythonStep::end)
+      .def("drop", &PythonStep::drop);
 
   py::class_<Session>(module, "Session")
       .def(py::init<SessionOptions>(), py::arg("options"), NoGil())
