@@ -6,7 +6,7 @@
 
 #include "spillway/core/error.hpp"
 #include "torch/graph/weights.hpp"
-#include "torch/hooks/interception.hpp"
+#include "torch/hooks/expected_saves.hpp"
 #include "torch/record/session_mutex.hpp"
 
 namespace spillway::python {
@@ -52,15 +52,42 @@ bool is_parameter(PyObject* object) {
 
 PyObject* function_apply = nullptr;  // The code of Function.apply().
 
-/// torch saves a custom function's tensors after its forward() has returned to Function.apply().
-bool function_saves() {
-  if (PyGILState_Check() == 0) return false;
-  PyFrameObject* const frame = PyEval_GetFrame();
-  if (frame == nullptr) return false;
+FunctionCall call_of(PyFrameObject* frame) {
   PyCodeObject* const code = PyFrame_GetCode(frame);
   Py_DECREF(code);  // The frame holds it.
-  return reinterpret_cast<PyObject*>(code) == function_apply;
+  return reinterpret_cast<PyObject*>(code) == function_apply ? frame : nullptr;
 }
+
+/// From the innermost frame outwards, the first call for which `test` is true.
+template <typename Test>
+FunctionCall find_call(const Test& test) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame != nullptr) {
+    const FunctionCall call = call_of(frame);
+    PyFrameObject* const caller = PyFrame_GetBack(frame);
+    Py_DECREF(frame);  // It runs, so it stays.
+    frame = caller;
+    if (call == nullptr || !test(call)) continue;
+    Py_XDECREF(frame);
+    return call;
+  }
+  return nullptr;
+}
+
+/// A call of a custom function is the frame of its Function.apply(). torch saves its tensors after
+/// forward() has returned to there.
+constexpr FunctionCalls kFunctionCalls = {
+    [] {
+      if (PyGILState_Check() == 0) return FunctionCall();
+      PyFrameObject* const frame = PyEval_GetFrame();
+      return frame == nullptr ? FunctionCall() : call_of(frame);
+    },
+    [] { return find_call([](FunctionCall) { return true; }); },
+    [](FunctionCall wanted) {
+      return find_call([wanted](FunctionCall call) { return call == wanted; }) != nullptr;
+    },
+};
 
 /// The owner of a session's mutex may need the interpreter, so a waiting thread releases it.
 void wait_without_gil(std::mutex& mutex) {
@@ -83,7 +110,7 @@ void prepare_module() {
       pybind11::module_::import("torch.autograd.function").attr("Function").attr("apply");
   const pybind11::object code = apply.attr("__func__").attr("__code__");
   function_apply = code.inc_ref().ptr();
-  set_function_test(&function_saves);
+  set_function_calls(kFunctionCalls);
   pybind11::register_local_exception_translator(&translate);
   SessionMutex::set_wait(&wait_without_gil);
 }

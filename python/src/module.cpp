@@ -26,6 +26,7 @@
 #include "spillway/torch/scope.hpp"
 #include "spillway/torch/session.hpp"
 #include "torch/graph/weights.hpp"
+#include "torch/hooks/expected_saves.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/hooks/step_thread.hpp"
 
@@ -276,18 +277,17 @@ void bind_values(py::module_& module) {
       py::arg("text"));
 }
 
-/// Notes which of the tensors that a custom function saves are weights that require gradients.
+/// Notes which of the tensors that a custom function saves are weights that require gradients;
+/// torch gives others back as the hooks do.
 void note_saves(const py::args& tensors) {
   if (StepThread::current() == nullptr) return;
   std::vector<bool> weights;
-  bool any = false;
   for (const py::handle& each : tensors) {
     if (!THPVariable_Check(each.ptr())) continue;
     const at::Tensor& tensor = THPVariable_Unpack(each.ptr());
     weights.push_back(tensor.requires_grad() && weight_of(tensor).is_same(tensor));
-    any = any || weights.back();
   }
-  expect_saves(any ? std::move(weights) : std::vector<bool>());
+  expect_saves(std::move(weights));
 }
 
 void bind_unmanaged(py::module_& module) {

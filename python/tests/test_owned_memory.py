@@ -228,22 +228,20 @@ class FusedGradient(torch.autograd.Function):
 
 
 class Fused(nn.Module):
-    def __init__(self, early: bool) -> None:
+    def __init__(self, early: bool, frozen: bool) -> None:
         super().__init__()
         self.early = early
-        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8)
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8, requires_grad=not frozen)
         self.weight.main_grad = torch.zeros(WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.gelu(FusedGradient.apply(x, self.weight, self.early))
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("early", [True, False])
-def test_a_custom_function_gets_its_parameter_back(action, early):
+def same_main_gradients(make: Callable[[], nn.Module], action: str) -> None:
     def run(action: str | None) -> tuple[list[torch.Tensor], spillway.Session | None]:
         torch.manual_seed(0)
-        model = nn.Sequential(*[Fused(early) for _ in range(4)])
+        model = nn.Sequential(*[make() for _ in range(4)])
         session = None if action is None else managed(model, action, "0 B")
         for i in range(STEPS):
             x = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(i), requires_grad=True)
@@ -254,8 +252,91 @@ def test_a_custom_function_gets_its_parameter_back(action, early):
     without, _ = run(None)
     with_session, session = run(action)
     assert all(map(torch.equal, without, with_session))
+    assert all(gradient.any() for gradient in without)
     if action in ("keep", "offload"):
         assert (session.report().to_dict()["bytes_out"] > 0) == (action == "offload")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_custom_function_gets_its_parameter_back(action, early, frozen):
+    same_main_gradients(lambda: Fused(early, frozen), action)
+
+
+class Scaled(torch.autograd.Function):
+    """A function that others apply within theirs."""
+
+    @staticmethod
+    def forward(ctx, x, weight, fails):
+        ctx.save_for_backward(weight, x)
+        if fails:
+            raise ZeroDivisionError
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, x = ctx.saved_tensors
+        weight.main_grad.add_((grad * x).sum(0))
+        return grad * weight, None, None
+
+
+class Nesting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, scale, inner):
+        ctx.save_for_backward(x, weight)
+        y = x * 2
+        ctx.inner = None
+        if inner == "without gradients":
+            y = Scaled.apply(y, scale, False)
+        elif inner == "with gradients":
+            with torch.enable_grad():
+                leaf = y.requires_grad_()
+                ctx.inner = leaf, Scaled.apply(leaf, scale, False)
+            y = ctx.inner[1].detach()
+        elif inner == "with tensors that are no weights":
+            with torch.enable_grad():
+                leaf = y.requires_grad_()
+                ctx.inner = leaf, PartitionedProduct.apply(leaf * 1, weight.detach() + scale)
+            y = ctx.inner[1].detach()
+        else:
+            with contextlib.suppress(ZeroDivisionError):
+                Scaled.apply(y, scale, True)
+        return y @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        assert isinstance(weight, nn.Parameter)
+        weight.main_grad.add_(grad.t() @ x)
+        before = grad @ weight
+        if ctx.inner is not None:
+            leaf, y = ctx.inner
+            (before,) = torch.autograd.grad(y, leaf, before)
+        return before * 2, None, None, None
+
+
+class Nested(nn.Module):
+    def __init__(self, inner: str) -> None:
+        super().__init__()
+        self.inner = inner
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8)
+        self.weight.main_grad = torch.zeros(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.rand(WIDTH) + 0.5)
+        self.scale.main_grad = torch.zeros(WIDTH)
+        if inner != "with gradients":
+            self.scale.main_grad += 1  # Nothing is added to it.
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(Nesting.apply(x, self.weight, self.scale, self.inner))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "inner", ["without gradients", "with gradients", "with tensors that are no weights", "with an error"]
+)
+def test_a_custom_function_gets_its_parameter_back_after_another_one_ran_within_it(action, inner):
+    same_main_gradients(lambda: Nested(inner), action)
 
 
 def test_what_is_unmanaged_is_left_to_autograd():

@@ -1,6 +1,5 @@
 #include "torch/hooks/interception.hpp"
 
-#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "spillway/torch/unmanaged.hpp"
+#include "torch/hooks/expected_saves.hpp"
 #include "torch/hooks/step_thread.hpp"
 
 namespace spillway {
@@ -19,25 +19,6 @@ namespace {
 namespace autograd = torch::autograd;
 
 thread_local int t_unmanaged = 0;
-
-std::atomic<IsFunctionSaving> g_function_saves = nullptr;
-
-/// What a custom function of Python saves next.
-struct ExpectedSaves {
-  std::vector<bool> left_to_autograd;
-  std::size_t next = 0;
-
-  /// Whether the save that torch asks for now is left to autograd.
-  bool take() {
-    const IsFunctionSaving test = g_function_saves;
-    if (test == nullptr || !test()) return false;
-    const bool left = left_to_autograd[next++];
-    if (next == left_to_autograd.size()) *this = {};
-    return left;
-  }
-};
-
-thread_local ExpectedSaves t_expected;
 
 /// Whether torch.compile runs operators only to trace them. What is saved then is never used, and
 /// no later step saves it again.
@@ -76,9 +57,7 @@ class InterceptingEngine final : public autograd::Engine {
         at::SavedTensorDefaultHooks::get_hooks().has_value() || is_tracing()) {
       return before_->get_default_saved_variable_hooks();
     }
-    if (!t_expected.left_to_autograd.empty() && t_expected.take()) {
-      return before_->get_default_saved_variable_hooks();
-    }
+    if (next_save_is_left()) return before_->get_default_saved_variable_hooks();
     StepThread::Locked session = step->lock();
     if (session.owner == nullptr) return before_->get_default_saved_variable_hooks();
     return std::make_unique<Hooks>(std::move(session));
@@ -119,12 +98,6 @@ void install_interception() {
     autograd::set_default_engine_stub(&intercepting_engine);
   });
 }
-
-void expect_saves(std::vector<bool> left_to_autograd) {
-  t_expected = {std::move(left_to_autograd), 0};
-}
-
-void set_function_test(IsFunctionSaving test) noexcept { g_function_saves = test; }
 
 void enter_unmanaged() noexcept { ++t_unmanaged; }
 void leave_unmanaged() noexcept { --t_unmanaged; }

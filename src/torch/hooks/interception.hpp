@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -37,22 +36,8 @@ class Interceptor {
 /// Once for the process; later calls do nothing.
 void install_interception();
 
-// torch makes a new variable of whatever it unpacks with hooks, so a weight that a custom function
-// of Python saved would come back without the attributes of its Parameter. Such a save gets no
-// hooks; torch asks for them before it says of what, so the function's list is noted when it is
-// given.
-
-/// The tensors that a custom function is going to save on this thread, in order: whether each is
-/// left to autograd. Replaces an earlier list.
-void expect_saves(std::vector<bool> left_to_autograd);
-
 /// As the constructor and the destructor of Unmanaged, for callers that cannot nest objects.
 void enter_unmanaged() noexcept;
 void leave_unmanaged() noexcept;
-
-/// Sets how to recognise that a custom function is saving now, on this thread; for the whole
-/// process. Other saves neither use the list nor advance it.
-using IsFunctionSaving = bool (*)();
-void set_function_test(IsFunctionSaving test) noexcept;
 
 }  // namespace spillway
