@@ -36,26 +36,29 @@ def managed(model: nn.Module, action: str, window: str, budget: float | str = 0.
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def blocks() -> nn.Sequential:
+def blocks(width: int = WIDTH) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(*[Block() for _ in range(4)])
+    return nn.Sequential(*[Block(width) for _ in range(4)])
 
 
-def train(model: nn.Module, session: spillway.Session | None, rank: int = 0) -> list[torch.Tensor]:
+def train(
+    model: nn.Module, session: spillway.Session | None, rank: int = 0, rows: int = ROWS, width: int = WIDTH
+) -> list[torch.Tensor]:
     """Losses and gradients of a few steps."""
     values = []
     for i in range(STEPS):
-        x = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(10 * i + rank))
+        x = torch.randn(rows, width, generator=torch.Generator().manual_seed(10 * i + rank))
+        x = x.to(next(model.parameters()).device)
         with session.step() if session is not None else contextlib.nullcontext():
             loss = model(x).square().mean()
             loss.backward()
