@@ -192,10 +192,12 @@ class Session:
         self._native.wait_for_plan()
 
     def verify_next_step(self) -> None:
-        """In the next step everything that the plan recomputes is saved as well and compared bit by bit.
+        """In the next step everything that the plan recomputes is saved as well and compared bit by bit, and what it
+        offloads is compared by digests, as in recording steps.
 
-        A buffer that differs is demoted: it is not recomputed any more, and the report names it. The step after a new plan
-        verifies by itself.
+        A buffer that differs is demoted: it is not recomputed or not offloaded any more, and the report names it. An
+        offloaded one that differs makes the step's gradients wrong: its end raises VerificationError. The step after a new
+        plan verifies by itself.
         """
         self._native.verify_next_step()
 

@@ -250,7 +250,8 @@ class Session {
   void use_plan(Plan plan);
 
   /// In the next step everything that the plan recomputes is also saved, and compared bit for bit;
-  /// buffers that differ are demoted to their fallback. The step after a new plan always verifies.
+  /// buffers that differ are demoted to their fallback. What it offloads is compared by digests, as
+  /// in recording steps; see Step::end(). The step after a new plan always verifies.
   void verify_next_step();
 
   /// Traces the next step, for step_events() and trace(). The host does not wait within the step,
