@@ -122,7 +122,7 @@ TEST(PipelineLayer, AsksForRecomputationByPaddlesWords) {
   const Rules rules = model.rules();
   ASSERT_TRUE(rules.settings.has_value());
   EXPECT_EQ(std::get<PaddleSettings>(*rules.settings).recompute_interval, 2);
-  EXPECT_FALSE(make_model({}).rules().words.has_value());
+  EXPECT_FALSE(make_model({}).rules().settings.has_value());
 }
 
 TEST(PipelineLayer, RefusesWhatCannotBe) {

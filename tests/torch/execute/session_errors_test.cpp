@@ -137,8 +137,9 @@ class EqualHalves final : public ShardGroup {
     for (at::Tensor& half : whole.chunk(2)) half.copy_(part);
     return std::make_unique<Done>();
   }
-  [[nodiscard]] std::unique_ptr<Words> exchange(std::span<const std::uint64_t> words) override {
-    struct Twice final : Words {
+  [[nodiscard]] std::unique_ptr<Exchange> exchange(
+      std::span<const std::uint64_t> words) override {
+    struct Twice final : Exchange {
       std::vector<std::uint64_t> words;
       [[nodiscard]] std::vector<std::uint64_t> read() override { return words; }
     };
