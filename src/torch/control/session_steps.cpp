@@ -161,7 +161,6 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   step_.on_device_peak = on_device_;
   step_.saved_peak = saved_;
   step_.kept_peak = kept_bytes_;
-  see_stream(device_->current_stream());
   weight_numbers_.begin_step(recording_);
   (void)device_->take_peak();
   step_start_ = device_->allocated();

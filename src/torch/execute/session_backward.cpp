@@ -245,9 +245,12 @@ void SessionCore::prefetch(const Pass& pass) {
 }
 
 void SessionCore::start_reload(SavedBuffer& buffer) {
-  c10::Storage storage = device_->allocate(buffer.bytes, *buffer.stream);
+  // Memory of the stream that runs: of any other one's it is unknown who still reads it.
+  Stream& stream = device_->current_stream();
+  c10::Storage storage = device_->allocate(buffer.bytes, stream);
   auto* const data = static_cast<std::byte*>(storage.mutable_data());
-  engine_->reload(buffer.ticket, {data, buffer.bytes}, *buffer.stream);
+  engine_->reload(buffer.ticket, {data, buffer.bytes}, stream);
+  buffer.stream = &stream;
   buffer.storage = std::move(storage);
   count_allocated(buffer.bytes);
   buffer.reloading = true;

@@ -169,13 +169,7 @@ void SessionCore::keep_never_moved(Plan& plan) const {
   }
 }
 
-void SessionCore::see_stream(Stream& stream) {
-  if (only_stream_ == nullptr) only_stream_ = &stream;
-  several_streams_ = several_streams_ || only_stream_ != &stream;
-}
-
 void SessionCore::keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage) {
-  if (!several_streams_) return;
   device_->keep_until_done(storage, *buffer.stream);
   for (Stream* const stream : buffer.savers) device_->keep_until_done(storage, *stream);
 }

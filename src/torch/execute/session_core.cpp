@@ -131,7 +131,6 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
-  see_stream(device_->current_stream());
   digest_released_sources();
   Pass& pass = current_pass();
   const std::shared_ptr<Pass> pass_ref = passes_.back();
@@ -166,7 +165,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   BufferRef buffer = saved_before(pass, tensor, value);
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
-  note_saver(*buffer);
+  note_saver(*buffer, tensor.storage());
   if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
   if (timed) note_site(pass_ref, id, tensor, buffer);
   if (value >= 0 && buffer->value < 0) attach(buffer, value);
@@ -309,7 +308,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   return buffer;
 }
 
-void SessionCore::note_saver(SavedBuffer& buffer) {
+void SessionCore::note_saver(SavedBuffer& buffer, const c10::Storage& storage) {
   Stream& stream = device_->current_stream();
   if (&stream == buffer.stream ||
       std::ranges::find(buffer.savers, &stream) != buffer.savers.end()) {
@@ -317,6 +316,7 @@ void SessionCore::note_saver(SavedBuffer& buffer) {
   }
   buffer.savers.push_back(&stream);
   note_stream(*buffer.pass, stream);
+  if (!buffer.on_device()) device_->keep_until_done(storage, stream);  // It was released already.
 }
 
 void SessionCore::set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) {

@@ -252,9 +252,8 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::string name_of(const CopyChecks::Key& key) const;
 
   // Several streams.
-  void see_stream(Stream& stream);
   /// Notes that the running stream saved something of the buffer, and so read it.
-  void note_saver(SavedBuffer& buffer);
+  void note_saver(SavedBuffer& buffer, const c10::Storage& storage);
   /// Autograd would have held the memory until backward: it may be used again only after the
   /// streams that saved it have read it, whichever of them it was allocated on.
   void keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage);
@@ -532,8 +531,6 @@ class SessionCore final : public Interceptor,
   CopyChecks copy_checks_;
   std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
   CopySources copy_sources_;            // In steps that compare offloaded buffers.
-  Stream* only_stream_ = nullptr;       // That steps and saves ran on; null: none yet.
-  bool several_streams_ = false;
   // By chunk and buffer: why it is kept from the next step on.
   std::map<Verification::Key, std::string> owned_elsewhere_;
   // By chunk, the signatures of what no plan and no recording step may move.

@@ -280,6 +280,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     return;
   }
   buffer->windows.clear();
+  keep_until_read(*buffer, buffer->storage);
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   count_freed(buffer->bytes);
 }

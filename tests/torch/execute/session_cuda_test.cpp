@@ -335,6 +335,11 @@ class CapturedStep {
     model_->zero_gradients();
     c10::cuda::device_synchronize();
   }
+  template <typename F>
+  void on_its_stream(F&& work) {
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    work();
+  }
   void capture() {
     capture([this] { run(); });
   }
@@ -413,9 +418,11 @@ TEST_F(CudaSession, RefusesACapturedBackwardPassWhatWasOffloadedBefore) {
     model.zero_gradients();
   }
   auto step = session.step();
-  at::Tensor value = model.loss(model.tokens(4, 512, 1));
-  const at::Tensor any = at::ones({8}, at::kCUDA);
   CapturedStep captured(model);
+  // Autograd runs backward on the streams of forward.
+  at::Tensor value;
+  captured.on_its_stream([&] { value = model.loss(model.tokens(4, 512, 1)); });
+  const at::Tensor any = at::ones({8}, at::kCUDA);
   std::string text;
   captured.capture([&] {
     (void)(any + 1);
