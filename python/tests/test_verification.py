@@ -224,7 +224,7 @@ def test_a_trainer_ends_before_it_uses_wrong_gradients(tmp_path, accumulation, w
     assert (written_in == 0) == all(map(torch.equal, weights[0], weights[-1]))
 
 
-def test_a_training_that_begins_anew_has_no_error_of_the_one_before():
+def test_a_second_training_has_no_error_of_the_one_before():
     pytest.importorskip("transformers", reason="skipped: transformers is not installed")
     options = {"small": "1 KiB", "host": "64 MiB", "offload_window": "64 KiB"}
     callback = spillway.SessionCallback(rules=OFFLOAD, **options)
