@@ -267,7 +267,10 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end()
+        if kind is None:
+            self.end()
+        else:  # The program's own error must arrive. If gradients are wrong as well, the next Session.step() says so.
+            self._drop()
 
     def pass_(self, chunk: int, micro_batch: int) -> None:
         """Names the pass that runs until the next call: the forward of one model chunk on one micro-batch.
@@ -299,7 +302,10 @@ class Step:
     def __del__(self) -> None:
         # Dropped without __exit__, perhaps by the garbage collector on another thread. Python ignores errors here: if
         # this step's gradients are wrong, the next Session.step() raises it.
-        native = getattr(self, "_native", None)
+        self._drop()
+
+    def _drop(self) -> None:
+        native, self._native = getattr(self, "_native", None), None
         if native is not None:
             native.drop()
 

@@ -224,6 +224,25 @@ def test_a_trainer_ends_before_it_uses_wrong_gradients(tmp_path, accumulation, w
     assert (written_in == 0) == all(map(torch.equal, weights[0], weights[-1]))
 
 
+def test_the_programs_own_error_is_not_replaced():
+    model, optimizer = made()
+    session = session_for(model)
+    model.layers[1].write = write_through_numpy
+    with pytest.raises(ZeroDivisionError), session.step():
+        model(batch(0)).backward()
+        raise ZeroDivisionError
+    model.layers[1].write = None
+    optimizer.zero_grad()
+    with pytest.raises(spillway.VerificationError, match="step 1: "):
+        session.step().__enter__()
+    for i in range(STEPS):
+        with session.step():
+            model(batch(i)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert all(map(torch.equal, trained(), values_of(model))), session.report()
+
+
 def test_a_second_training_has_no_error_of_the_one_before():
     pytest.importorskip("transformers", reason="skipped: transformers is not installed")
     options = {"small": "1 KiB", "host": "64 MiB", "offload_window": "64 KiB"}
