@@ -77,6 +77,10 @@ std::optional<std::string> drift_of(const std::string& what, double measured, do
 }  // namespace
 
 void SessionCore::begin_budgeted_step(const PassSchedule& schedule) {
+  if (budgeting_.untimed && steps_ >= record_after_) {
+    budgeting_.untimed = false;
+    record_next_ = true;
+  }
   // Whether any plan fits is known long before the best one, and is not to be learned only after
   // many more steps.
   const bool first = budgeting_.plans == 0 && budgeting_.on_problem == OnProblem::kThrow;
@@ -318,6 +322,7 @@ void SessionCore::plan_for_budget(PassSchedule schedule) {
   budgeting_.reserve = budgeting_.planned_reserve = {};
   budgeting_.corrected = 0;
   offload_until_planned();
+  budgeting_.untimed = false;
   start_planning();
 }
 
@@ -339,6 +344,15 @@ void SessionCore::offload_until_planned() {
 
 void SessionCore::start_planning() {
   if (plans_together() && sharding_.group->rank() != 0) return;
+  const auto is_timed = [](const ChunkProfile& chunk) { return !chunk.timeline.empty(); };
+  // Ranks that plan together hear of it from the first one.
+  if (!std::ranges::all_of(profile_->chunks, is_timed) && !plans_together()) {
+    if (std::exchange(budgeting_.untimed, true)) return;
+    count_fallback(
+        "the recorded passes ran within each other, so they have no times: recorded "
+        "again");
+    return delay_recordings();
+  }
   PlanningJob::Question question;
   question.profile = profile_;
   question.budget = *options_.budget;

@@ -19,12 +19,8 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   if (device_->is_capturing()) return unpack_captured(buffer, window);
   const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
-  if (!copy_sources_.empty()) {
-    digest_released_sources();
-    // Originals that only this step held are gone then, as in other steps.
-    lock.unlock();
-    lock.lock();
-  }
+  // From here on memory must be free when its last holder in the program lets it go.
+  if (!copy_sources_.empty()) digest_sources(lock, copy_sources_.take_all());
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {

@@ -22,8 +22,10 @@ CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage, Stream& str
   return into.slot;
 }
 
-void SessionCore::digest_released_sources() {
-  for (CopySources::Source& source : copy_sources_.take_unshared()) {
+void SessionCore::digest_sources(std::unique_lock<SessionMutex>& lock,
+                                 std::vector<CopySources::Source> sources) {
+  if (sources.empty()) return;
+  for (CopySources::Source& source : sources) {
     const BufferRef buffer = source.buffer.lock();
     if (buffer != nullptr && !buffer->on_device()) {
       buffer->digest_at_release = digest_of(source.storage, *buffer->stream);
@@ -31,6 +33,8 @@ void SessionCore::digest_released_sources() {
     }
     mutex_.free_outside(std::move(source.storage));
   }
+  lock.unlock();  // Frees them, before anything is measured.
+  lock.lock();
 }
 
 void SessionCore::check_copy(const SavedBuffer& buffer) {

@@ -124,6 +124,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const ClockPause clock_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
+  if (!captures) digest_sources(lock, copy_sources_.take_unshared());
   if (captures || !runs_here()) {
     if (captures) note_capture();
     lock.unlock();
@@ -131,7 +132,6 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   const FixedReason fixed = fixed_reason(tensor);
   const bool movable = fixed == FixedReason::kNone;
-  digest_released_sources();
   Pass& pass = current_pass();
   const std::shared_ptr<Pass> pass_ref = passes_.back();
   if (pass.saves++ == 0) note_first_save(pass);

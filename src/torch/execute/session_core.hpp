@@ -239,9 +239,10 @@ class SessionCore final : public Interceptor,
   // Verification of offloaded copies.
   /// Queued on `stream`, on which the memory may be read now.
   [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage, Stream& stream);
-  /// What was released, and nobody else holds any more, has its last bits now: autograd would have
-  /// read them.
-  void digest_released_sources();
+  /// Digests of what was released, and lets it go. If nobody else holds it any more, these are its
+  /// last bits: autograd would have read them.
+  void digest_sources(std::unique_lock<SessionMutex>& lock,
+                      std::vector<CopySources::Source> sources);
   /// Compares what was saved with what came back and, if that was looked at, with what the original
   /// was at its release: had autograd held it, that is what it would read.
   void check_copy(const SavedBuffer& buffer);
@@ -281,6 +282,8 @@ class SessionCore final : public Interceptor,
   static void use_site(Pass& pass, std::size_t site, Signature signature);
   static void note_skipped(Pass& pass);
   void note_unknown_save(Pass& pass);
+  /// Counts a recording that the program made necessary: further ones happen later and later.
+  void delay_recordings();
   /// What the passes of a step that has ended say about the plan.
   void check_matches();
   void learn_signatures();
@@ -669,6 +672,7 @@ class SessionCore final : public Interceptor,
   };
   struct Budgeting {
     bool unplanned = false;    // No plan yet for the profile and the schedule; all is offloaded.
+    bool untimed = false;      // No plan can be made for the profile: it has no times.
     std::exception_ptr error;  // What the next begin_step() throws or falls back from.
     std::shared_ptr<const Plan> smallest;  // For the latter; null: there is no plan at all.
     std::string problem;

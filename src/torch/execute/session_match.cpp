@@ -148,6 +148,10 @@ void SessionCore::note_unknown_save(Pass& pass) {
   if (record_next_ || steps_ < record_after_) return;
   record_next_ = true;
   next_cause_ = RecordingCause::kUnknownSaves;
+  delay_recordings();
+}
+
+void SessionCore::delay_recordings() {
   const int doublings =
       std::clamp(++recordings_of_unknown_ - kRecordingsAtOnce, -1, kMostDoublings);
   record_after_ = doublings < 0 ? 0 : steps_ + 2 + (std::uint64_t{1} << doublings);

@@ -22,6 +22,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   const ClockPause clock_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
+  digest_sources(lock, copy_sources_.take_unshared());  // Before the operator allocates.
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
   note_stream(pass, device_->current_stream());

@@ -41,7 +41,8 @@ void SessionCore::release(const BufferRef& released) {
   }
   if (buffer.digest >= 0) {
     buffer.digest_at_release = digest_of(buffer.storage, *buffer.stream);
-    copy_sources_.add(released);
+    // Autograd's own frees in backward are not seen, so this may take memory, which a budget lacks.
+    if (recording_ || !plan_->budget) copy_sources_.add(released);
   }
   clock_.uses_stream();
   waits_.time(WaitCause::kRelease, *buffer.stream, [&] {

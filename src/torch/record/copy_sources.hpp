@@ -47,6 +47,9 @@ class CopySources {
     return taken;
   }
 
+  /// Where backward begins: what the program still holds then is mostly alive when backward reads it.
+  [[nodiscard]] std::vector<Source> take_all() { return std::exchange(sources_, {}); }
+
   void clear(SessionMutex& mutex) {
     for (Source& each : sources_) mutex.free_outside(std::move(each.storage));
     sources_.clear();

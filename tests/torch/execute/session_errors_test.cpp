@@ -137,8 +137,7 @@ class EqualHalves final : public ShardGroup {
     for (at::Tensor& half : whole.chunk(2)) half.copy_(part);
     return std::make_unique<Done>();
   }
-  [[nodiscard]] std::unique_ptr<Exchange> exchange(
-      std::span<const std::uint64_t> words) override {
+  [[nodiscard]] std::unique_ptr<Exchange> exchange(std::span<const std::uint64_t> words) override {
     struct Twice final : Exchange {
       std::vector<std::uint64_t> words;
       [[nodiscard]] std::vector<std::uint64_t> read() override { return words; }
@@ -284,21 +283,44 @@ TEST_F(NoexceptErrors, APartThatCannotBeFreedIsCounted) {
 }
 
 TEST(LostErrors, AStepThatCouldNotBeginUsesUpNothing) {
-  constexpr std::size_t kDigests = (std::size_t{1} << 14U) * sizeof(std::int64_t);
-  Steps steps([](const at::Tensor& weight, int) { return (weight * 2).sin().cos().sum(); });
-  Session session(testing::offload_everything());
-  testing::FailingAllocator allocator;
+  class Refusing final : public testing::WrappingTorchDevice {
+   public:
+    explicit Refusing(const bool& refuses) : refuses_(&refuses) {}
+    Bytes take_peak() override {
+      TORCH_CHECK_WITH(OutOfMemoryError, !*refuses_, "out of memory, as the test wants it");
+      return inner().take_peak();
+    }
+
+   private:
+    const bool* refuses_;
+  };
+  const testing::Deterministic deterministic;
+  at::Tensor weight = testing::weight({kSide, kSide});
+  const auto gradient = [&] {
+    weight.mutable_grad() = at::Tensor();
+    (weight * 2).sin().cos().sum().backward();
+    return weight.grad().clone();
+  };
+  bool refuses = false;
+  install_interception();
+  const auto core = std::make_shared<SessionCore>(testing::offload_everything(),
+                                                  std::make_unique<Refusing>(refuses));
   for (int i = 0; i < 3; ++i) {
-    allocator.fail(kDigests);
-    session.trace_next_step();
-    EXPECT_THROW((void)session.step(), c10::OutOfMemoryError);
-    allocator.fail(0);
-    EXPECT_TRUE(session.next_step_records());
+    refuses = true;
+    core->trace_next_step();
+    EXPECT_THROW(core->begin_step({}), c10::OutOfMemoryError);
+    refuses = false;
+    EXPECT_TRUE(core->next_step_records());
   }
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(steps.equal(session, i));
-  EXPECT_NE(session.step_events(), nullptr);
-  EXPECT_EQ(session.report().recorded_steps, 1U) << session.report();
-  EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
+  const at::Tensor without = gradient();
+  for (int i = 0; i < 3; ++i) {
+    core->begin_step({});
+    EXPECT_TRUE(gradient().equal(without));
+    core->end_any_step();
+  }
+  EXPECT_NE(core->step_events(), nullptr);
+  EXPECT_EQ(core->report().recorded_steps, 1U) << core->report();
+  EXPECT_TRUE(core->report().fallbacks.empty()) << core->report();
 }
 
 TEST(LostErrors, AGatherWithoutMemoryIsBegunByTheNextBackward) {

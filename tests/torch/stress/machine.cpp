@@ -88,15 +88,20 @@ void Machine::replace_weights() {
   for (NamedTensor& each : weights_) each.tensor.set_data(each.tensor.detach().clone());
 }
 
-void Machine::before_backward(std::function<void()> work) { before_.push_back(std::move(work)); }
+void Machine::before_backward(std::function<void()> work) {
+  backward_is_prepared_ = true;
+  before_.push_back(std::move(work));
+}
 
 void Machine::before_block_backward(std::function<void()> work) {
+  backward_is_prepared_ = true;
   before_block_.push_back(std::move(work));
 }
 
 StepResult Machine::run_step(std::size_t number) {
   const StepEvents& events = program_.steps[number];
   step_ = number;
+  backward_is_prepared_ = false;
   losses_.clear();
   for (NamedTensor& each : weights_) each.tensor.mutable_grad() = at::Tensor();
   gathered_->leaf().mutable_grad() = at::Tensor();

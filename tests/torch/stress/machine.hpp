@@ -64,6 +64,8 @@ class Machine {
   void before_backward(std::function<void()> work);
   /// Runs when the gradient of the current block's output is known.
   void before_block_backward(std::function<void()> work);
+  /// Whether something must run before backward may read what this step has saved.
+  [[nodiscard]] bool backward_is_prepared() const { return backward_is_prepared_; }
 
  private:
   struct Graph {
@@ -105,6 +107,7 @@ class Machine {
   at::Tensor head_;
   std::vector<at::Tensor> statistics_;
   std::optional<GatheredWeight> gathered_;
+  bool backward_is_prepared_ = false;
 
   // Of the step.
   std::size_t step_ = 0;

@@ -78,7 +78,9 @@ Tensor checkpoint(Machine& machine, std::uint32_t draw, const Tensor& a, const T
 /// A penalty on a gradient: its graph is part of the step's graph.
 Tensor gradient_of_part(Machine& machine, std::uint32_t draw, const Tensor& a, const Tensor&) {
   const Tensor& weight = machine.square(draw);
-  const Tensor part = at::mm(a, weight).tanh().square().sum();
+  // The weight may be used before, too. Then the way there must be one that backward may go now.
+  const Tensor from = machine.backward_is_prepared() ? a.detach() : a;
+  const Tensor part = at::mm(from, weight).tanh().square().sum();
   const variable_list gradients = torch::autograd::grad({part}, {weight}, {}, true, true);
   return at::mm(a, gradients[0]) * 0.01;
 }
