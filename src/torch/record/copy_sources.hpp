@@ -47,7 +47,7 @@ class CopySources {
     return taken;
   }
 
-  /// Where backward begins: what the program still holds then is mostly alive when backward reads it.
+  /// Where backward begins: what the program still holds then mostly lives until backward reads it.
   [[nodiscard]] std::vector<Source> take_all() { return std::exchange(sources_, {}); }
 
   void clear(SessionMutex& mutex) {
