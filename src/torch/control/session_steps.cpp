@@ -168,10 +168,14 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   begin_trace();
   const bool traces = tracing_ != nullptr;
   waits_.begin_step(steps_ + 1, recording_, budgeting_.timing || traces);
+  // A plan that was not made here may be of another model: types alone do not tell.
+  const bool unknown_plan = verifies_now && plan_ != nullptr && profile_ == nullptr;
   // Ranks compare what they save: sizes alone do not distinguish buffers. Nor do they where some
-  // are kept because of what is done to them. A step that checks copies sees all writes it can.
-  if (recording_ || recomputes || identifies || sharding_.active || sharding_.verifying ||
-      checks_copies_ || budgeting_.timing || traces) {
+  // are kept because of what is done to them.
+  signs_saves_ = recording_ || recomputes || identifies || sharding_.active ||
+                 sharding_.verifying || unknown_plan || budgeting_.timing || traces;
+  // A step that checks copies sees all writes it can.
+  if (signs_saves_ || checks_copies_) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return find_fixed(storage); },
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },

@@ -141,7 +141,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   if (!movable && value >= 0) pass.book->value(value).kept = true;
 
   Signature signature = 0;
-  if (pass.book != nullptr) {
+  if (signs_saves_ && pass.book != nullptr) {
     signature = pass.book->sign_save(value, running_call(), tensor);
     pass.saved = combined(pass.saved, signature);
   }

@@ -530,6 +530,7 @@ class SessionCore final : public Interceptor,
   RecordingCause cause_ = RecordingCause::kAsked;  // Of the step that records.
   bool verifying_ = false;
   bool verify_next_ = false;
+  bool signs_saves_ = false;    // This step matches what is saved by signatures.
   bool checks_copies_ = false;  // This step compares offloaded buffers with what was saved.
   CopyChecks copy_checks_;
   std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
