@@ -181,7 +181,7 @@ def test_a_child_may_exit_while_the_planner_works():
 def test_a_process_ends_with_a_daemon_thread_within_a_step():
     run("""
         model, session = trained()
-        within, forked = threading.Event(), threading.Event()
+        within, forked, again = threading.Event(), threading.Event(), threading.Event()
 
         def work():
             with session.step():
@@ -189,6 +189,7 @@ def test_a_process_ends_with_a_daemon_thread_within_a_step():
                 within.set()
                 forked.wait()
                 loss = model(tokens(2))
+                again.set()
                 while True:
                     time.sleep(1e-3)  # Within an operator of torch, Python's end would terminate the process.
 
@@ -196,4 +197,5 @@ def test_a_process_ends_with_a_daemon_thread_within_a_step():
         within.wait()
         child(lambda: gc.collect())
         forked.set()
+        again.wait()
     """)

@@ -114,8 +114,10 @@ void RecipeBook::sign(Call& call) const {
 }
 
 Signature RecipeBook::sign_save(ValueId id, CallId running, const at::Tensor& tensor) {
-  // A table that a program makes once comes from outside in later steps: its saver identifies it.
-  const bool known = id >= 0 && value(id).signature != 0 && value(id).origin != Origin::kConstant;
+  // What depends on no parameter may come from outside in later steps, as tables that a program
+  // makes once: its saver identifies it.
+  const bool known = id >= 0 && (value(id).origin == Origin::kActivation ||
+                                 value(id).origin == Origin::kParameter);
   if (known) return combined(kSaved, value(id).signature);
   Signature signature = combined(kSaved, static_cast<std::uint64_t>(tensor.scalar_type()));
   if (running < 0) return combined(signature, static_cast<std::uint64_t>(tensor.dim()));

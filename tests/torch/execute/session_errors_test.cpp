@@ -38,6 +38,7 @@ class Steps {
     scope.end();
     return found;
   }
+  [[nodiscard]] const at::Tensor& weight() const { return weight_; }
   bool equal(Session& session, int step) { return run(session, step).equal(baseline(step)); }
 
  private:
@@ -517,6 +518,7 @@ TEST(UnseenWrites, AreRememberedByLaterRecordingSteps) {
     return loss + (weight.sin() * weight.cos()).sum();
   });
   Session session(std::move(options));
+  session.register_fixed(steps.weight(), FixedReason::kParameter);
   EXPECT_THROW((void)steps.run(session, 0), VerificationError);
   for (int i = 1; i < 4; ++i) EXPECT_TRUE(steps.equal(session, i)) << i << session.report();
   session.record_next_step();
@@ -554,6 +556,7 @@ TEST(UnseenWrites, OfABackwardIntoWhatItReadAreFoundByVerification) {
       return first + second + Scribble::apply(x);
     });
     Session session(with_rules(rules));
+    session.register_fixed(steps.weight(), FixedReason::kParameter);
     for (int i = 0; i < 6; ++i) EXPECT_TRUE(steps.equal(session, i)) << rules << i;
     EXPECT_EQ(session.report().demoted.size(), 1U) << session.report();
   }
