@@ -22,9 +22,10 @@ std::vector<Region>& regions() {
   return value;
 }
 
-/// Precondition: scopes are wanted.
+/// Another thread may end the step at any time: then there is no position.
 ScopeSource::Position current_position() {
-  const std::shared_ptr<ScopeSource> source = StepThread::current()->scope_source();
+  const StepThread* const step = StepThread::current();
+  const std::shared_ptr<ScopeSource> source = step == nullptr ? nullptr : step->scope_source();
   return source == nullptr ? ScopeSource::Position() : source->position();
 }
 
