@@ -14,7 +14,7 @@ namespace spillway {
 
 /// What a difference between two digests means.
 enum class CopyFault {
-  kSourceChanged,  ///< The original was written between its save and its release.
+  kSourceChanged,  ///< The original was written after its save, while somebody held it.
   kCopyDiffers,    ///< What came back is not what was saved.
 };
 
