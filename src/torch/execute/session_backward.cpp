@@ -145,12 +145,8 @@ void SessionCore::queue_next_pass() {
 
 void SessionCore::ensure_on_device(SavedBuffer& buffer) {
   if (!buffer.on_device() && buffer.shard != nullptr) {
-    all_gather_buffer(buffer);  // The other ranks need this one's part, whatever it reads itself.
-    if (buffer.original.alive()) {
-      count_freed(buffer.bytes);
-      mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
-      (void)adopt_if_alive(buffer);
-    }
+    all_gather_buffer(buffer);
+    adopt_instead(buffer);
   } else if (!buffer.on_device()) {
     if (!adopt_if_alive(buffer)) {
       ++step_.late_reloads;
@@ -160,9 +156,7 @@ void SessionCore::ensure_on_device(SavedBuffer& buffer) {
     ++step_.used_in_place;
     buffer.ready = true;
     // Others still hold it, so moving it frees nothing.
-    if (buffer.pass->profiler != nullptr && buffer.storage.use_count() > 1) {
-      buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
-    }
+    if (buffer.storage.use_count() > 1) note_held(buffer);
   }
   Stream& stream = device_->current_stream();
   if (buffer.reloading && is_new_reader(buffer, stream)) {
@@ -188,10 +182,27 @@ bool SessionCore::adopt_if_alive(SavedBuffer& buffer) {
   buffer.ready = true;
   if (moved) {
     return_to_owner(buffer);
-  } else if (buffer.pass->profiler != nullptr) {
-    buffer.pass->profiler->fix(buffer.id, FixedReason::kCallerOwned);
+  } else {
+    note_held(buffer);
   }
   return true;
+}
+
+void SessionCore::adopt_instead(SavedBuffer& buffer) {
+  const auto alive = buffer.original.lock();  // Until it is adopted.
+  if (!alive) return;
+  count_freed(buffer.bytes);
+  mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
+  (void)adopt_if_alive(buffer);
+}
+
+void SessionCore::note_held(SavedBuffer& buffer) {
+  const Pass& pass = *buffer.pass;
+  if (pass.profiler == nullptr) return;
+  // A thread of a backend may release it sooner on one rank than on another. What is planned must
+  // not depend on that: ranks that repeat collectives together would repeat different ones.
+  if (buffer.value >= 0 && pass.book->value(buffer.value).communicated) return;
+  pass.profiler->fix(buffer.id, FixedReason::kCallerOwned);
 }
 
 std::optional<SessionCore::ReloadItem> SessionCore::next_reload(const Pass& pass) {

@@ -353,6 +353,11 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::optional<ReloadItem> next_reload(const Pass& pass);
   void start_reload(SavedBuffer& buffer);
   [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
+  /// The same after an all-gather or a replay: the other ranks needed this one to take part in
+  /// those, whatever it reads itself.
+  void adopt_instead(SavedBuffer& buffer);
+  /// In a recording step: others than the session hold the buffer's storage in backward.
+  static void note_held(SavedBuffer& buffer);
 
   // Sharding: what all ranks of the group agree on, forward, backward, and verification.
   void agree_on_sharding(bool verifies_now);

@@ -53,7 +53,12 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
   note_stream(*buffer.pass, device_->current_stream());
   join_streams(*buffer.pass);
   if (buffer.verify) return verify(lock, buffer, window);
-  if (!buffer.on_device() && !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
+  if (!buffer.on_device()) {
+    // Who still holds a tensor may differ between ranks; which collectives they repeat must not.
+    const bool on_all_ranks = buffer.pass->book->repeats_collectives();
+    if (on_all_ranks || !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
+    if (on_all_ranks) adopt_instead(buffer);
+  }
   prefetch(*buffer.pass);
   return window.on(buffer.storage);
 }

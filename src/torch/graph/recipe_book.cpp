@@ -185,6 +185,7 @@ void RecipeBook::add_argument(Call& call, int position, int element, const at::T
     argument.weight = std::make_shared<const WeightView>(weight);
   }
   value(argument.value).unclaimed = false;
+  if (call.traits->collective) value(argument.value).communicated = true;
   argument.written = written;
   argument.window = TensorWindow(tensor);
   if (written && (value(argument.value).maker < 0 || value(argument.value).fixed)) {
@@ -211,8 +212,10 @@ ValueId RecipeBook::overwrite(const StoragePin& pin, const c10::VariableVersion&
                               std::size_t bytes) {
   const auto id = static_cast<ValueId>(values_.size());
   const auto [entry, added] = current_.try_emplace(pin.address(), id);
-  if (!added) value(std::exchange(entry->second, id)).overwritten = true;
+  const ValueId before = added ? -1 : std::exchange(entry->second, id);
+  if (!added) value(before).overwritten = true;
   Value& value = values_.emplace_back();
+  value.communicated = !added && this->value(before).communicated;
   value.pin = pin;
   value.version = counter.current_version();
   value.counter = counter;
@@ -288,9 +291,11 @@ void RecipeBook::note_write(CallId id, int position) {
 void RecipeBook::made_output(CallId id, int output, int element, const at::Tensor& tensor) {
   if (!tensor.defined() || !is_ordinary(tensor)) return;
   const c10::Storage& storage = tensor.storage();
-  made(id, {-1, -1, output, element},
-       find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
-                   tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes()));
+  const ValueId result =
+      find_or_add(StoragePin(storage.unsafeGetStorageImpl()),
+                  tensor.unsafeGetTensorImpl()->version_counter(), storage.nbytes());
+  if (call(id).traits->collective) value(result).communicated = true;
+  made(id, {-1, -1, output, element}, result);
 }
 
 void RecipeBook::made(CallId id, const Made& made, ValueId result_id) {

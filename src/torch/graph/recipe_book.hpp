@@ -50,6 +50,9 @@ struct Value {
   bool of_weights = false;  // Seen only as the memory of weights, which their owners may replace.
   const void* data = nullptr;  // Its memory when it was seen first.
   bool kept = false;           // Saved by autograd and never moved.
+  // Its storage was given to a collective or came from one, so threads of a backend may hold it,
+  // for any time: who holds it says nothing about the program.
+  bool communicated = false;
   std::weak_ptr<SavedBuffer> buffer;
   Origin origin = Origin::kData;
   Signature signature = 0;  // 0: no call is known to have made it.
@@ -160,6 +163,8 @@ class RecipeBook {
   }
   /// Why nothing may be repeated; empty if calls may.
   [[nodiscard]] const std::string& incomplete() const noexcept { return incomplete_; }
+  /// Whether other ranks must repeat the same collectives as this one, in the same order.
+  [[nodiscard]] bool repeats_collectives() const noexcept { return collectives_; }
 
   /// Values that were recomputed and wait for their last reader, oldest first; used by Replay.
   [[nodiscard]] std::deque<ValueId>& cached() noexcept { return cached_; }
