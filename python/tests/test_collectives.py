@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import join, session_for, tokens, train
+from conftest import fallbacks, join, session_for, tokens, train
 from torch import nn
 
+LAYER_COUNT = 3
 LAYERS = "[internevo]\ncheckpoint = true\n"
 RULES = {
     "kept": LAYERS,
@@ -72,10 +73,10 @@ class SplitBlock(nn.Module):
 
 
 class SplitModel(nn.Module):
-    def __init__(self, sum_over_ranks: type[FunctionalSum]) -> None:
+    def __init__(self, sum_over_ranks: type[FunctionalSum], block: type[SplitBlock] = SplitBlock) -> None:
         super().__init__()
         self.embedding = nn.Embedding(64, 32)
-        self.layers = nn.ModuleList(SplitBlock(32, sum_over_ranks) for _ in range(3))
+        self.layers = nn.ModuleList(block(32, sum_over_ranks) for _ in range(LAYER_COUNT))
         self.head = nn.Linear(32, 64, bias=False)
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
@@ -122,3 +123,49 @@ def work(rank: int, folder: str, case: str, sum_over_ranks: type[FunctionalSum])
 @pytest.mark.parametrize("case", RULES)
 def test_what_a_collective_makes_in_a_recomputed_layer_is(tmp_path, case, sum_over_ranks):
     mp.start_processes(work, args=(str(tmp_path), case, sum_over_ranks), nprocs=2, start_method="spawn")
+
+
+CALLS = 0
+
+
+@torch.library.custom_op("spillway_test::unsteady_on_one_rank", mutates_args=(), schema="(Tensor x) -> Tensor")
+def unsteady(x: torch.Tensor) -> torch.Tensor:
+    """Gives other bits when the first rank repeats it."""
+    global CALLS
+    CALLS += 1
+    repeated = CALLS > LAYER_COUNT
+    return x * (3 if repeated and dist.get_rank() == 0 else 2)
+
+
+unsteady.register_autograd(lambda ctx, gradient: gradient * 2)
+
+
+class UnsteadyBlock(SplitBlock):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.sum_over_ranks.apply(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+        return x + self.out(unsteady(y))
+
+
+def unsteady_step(model: nn.Module, i: int) -> torch.Tensor:
+    global CALLS
+    CALLS = 0
+    return step(model, i)
+
+
+def work_with_a_mismatch(rank: int, folder: str) -> None:
+    join(rank, folder)
+    runs = []
+    for managed in [False, True]:
+        torch.manual_seed(rank)
+        model = SplitModel(FunctionalSum, UnsteadyBlock)
+        session = session_for(model, rules=RULES["repeated"]) if managed else None
+        runs.append(train(model, session, unsteady_step, 5))
+    assert all(map(torch.equal, *runs))
+    assert bool(session.report().to_dict()["demoted"]) == (rank == 0)
+    assert fallbacks(session)["the ranks of a group plan to repeat different collectives: none is repeated"] > 0
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
+def test_no_collective_is_repeated_after_a_mismatch_on_one_rank(tmp_path):
+    mp.start_processes(work_with_a_mismatch, args=(str(tmp_path),), nprocs=2, start_method="spawn")

@@ -1,6 +1,9 @@
 #include "plan/recompute/need_order.hpp"
 
 #include <algorithm>
+#include <unordered_map>
+
+#include "util/digest.hpp"
 
 namespace spillway {
 namespace {
@@ -85,6 +88,34 @@ class NeedOrder {
 std::vector<int> need_order(const ChunkProfile& chunk, const ChunkPlan& plan,
                             const std::vector<int>& anchor_of) {
   return NeedOrder(chunk, plan, anchor_of).run();
+}
+
+// Without the numbers of calls and buffers: one rank may do something beside, as writing a log.
+std::uint64_t replay_digest(const Plan& plan) {
+  if (!plan.recompute_collectives) return 0;
+  Digest digest;
+  const auto add = [&](int number) { digest.add(static_cast<std::uint64_t>(number)); };
+  for (const ChunkPlan& chunk : plan.chunks) {
+    add(chunk.chunk);
+    std::unordered_map<int, int> recomputed;  // By buffer: how many before it are recomputed.
+    for (const Decision& decision : chunk.decisions) {
+      if (decision.action.kind != ActionKind::kRecompute) continue;
+      recomputed.emplace(decision.buffer, static_cast<int>(recomputed.size()));
+      digest.add_field(decision.position.scope);
+      digest.add_field(decision.position.saver);
+      add(decision.position.ordinal);
+    }
+    for (const int buffer : chunk.need_order) {
+      if (const auto found = recomputed.find(buffer); found != recomputed.end()) add(found->second);
+    }
+    for (const Anchor& anchor : chunk.anchors) {
+      digest.add_field(anchor.name);
+      add(anchor.ordinal);
+      add(anchor.output);
+    }
+    for (const RecordedOperator& call : chunk.operators) digest.add_field(call.name);
+  }
+  return std::max<std::uint64_t>(1, digest.value());
 }
 
 }  // namespace spillway

@@ -142,6 +142,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   const bool verifies = options_.verify_every > 0 &&
                         (steps_ + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
   const bool verifies_now = (verify_next_ || verifies) && !record_next_;
+  agree_on_collectives();
   agree_on_sharding(verifies_now);
   if (!record_next_) verify_next_ = false;
   verifying_ = (verifies_now && recomputes) || sharding_.verifying;
@@ -179,7 +180,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return find_fixed(storage); },
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
-        plan_ != nullptr && plan_->recompute_collectives);
+        plan_ != nullptr && plan_->recompute_collectives && !collectives_.differ);
   }
   if (recording_ || budgeting_.timing || traces) {
     clock_.start(recording_ ? &watch_ : nullptr, traces);

@@ -359,6 +359,23 @@ class SessionCore final : public Interceptor,
   /// In a recording step: others than the session hold the buffer's storage in backward.
   static void note_held(SavedBuffer& buffer);
 
+  // Collectives that replays repeat.
+  struct Collectives {
+    struct GroupState {
+      c10::Device device;     // Of what its collectives take.
+      bool overlaps = false;  // One of its ranks is in other groups, too.
+      bool differ = false;    // All of its ranks know that not all plan the same.
+    };
+    std::map<std::string, GroupState> groups;  // Of several ranks, by name.
+    // In this step no collective is repeated, because some ranks plan to repeat others.
+    bool differ = false;
+  };
+  void note_group(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs);
+  /// Before a step that may replay: finds whether all ranks of the groups whose collectives forward
+  /// passes call have plans that repeat the same ones. If not, this step repeats none.
+  void agree_on_collectives();
+  void agree_in(const std::string& name, Collectives::GroupState& group, std::int64_t mine);
+
   // Sharding: what all ranks of the group agree on, forward, backward, and verification.
   void agree_on_sharding(bool verifies_now);
   void note_no_shard_group();
@@ -605,6 +622,8 @@ class SessionCore final : public Interceptor,
     bool warned = false;
   };
   Sharding sharding_;
+
+  Collectives collectives_;
 
   struct HostUse {
     /// kSettling -> kSettled: enough steady steps. kSettled -> kSettling: another plan.

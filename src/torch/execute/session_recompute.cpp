@@ -26,6 +26,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
   note_stream(pass, device_->current_stream());
+  if (!pass.backward_begun && !backward_announced_) note_group(traits, inputs);
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
   if (traits.writes_any) {
@@ -265,7 +266,8 @@ void SessionCore::settle(const BufferRef& buffer) {
     }
     if (buffer->verify) {
       buffer->verify = false;
-      if (layout.action[id] == ActionKind::kRecompute) {
+      // Where collectives are not repeated in this step, they may be in the next one.
+      if (layout.action[id] == ActionKind::kRecompute && !collectives_.differ) {
         verification_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
       }
     } else {

@@ -218,6 +218,11 @@ TEST_P(TensorModels, RefuseToRepeatCollectivesInDifferentOrders) {
   Plan plan;
   plan.recompute_collectives = true;
   plan.chunks.emplace_back();
+  for (const int buffer : {0, 1}) {
+    Decision& decision = plan.chunks[0].decisions.emplace_back();
+    decision.buffer = buffer;
+    decision.action.kind = ActionKind::kRecompute;
+  }
   plan.chunks[0].need_order = {0, 1};
   EXPECT_NO_THROW(require_same_replays(tensor_.group, &plan, at::kCPU));
   if (tensor_.rank() == 1) plan.chunks[0].need_order = {1, 0};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/recompute/need_order.hpp"
 #include "plan/support/graph_builder.hpp"
 #include "plan/support/plan_queries.hpp"
 #include "plan/support/recompute_queries.hpp"
@@ -473,6 +474,28 @@ TEST(Recompute, RepeatsCollectivesOnlyWhereRulesAllowIt) {
   const Plan other = checked_plan(
       graph.profile(), kRecompute + std::string("[limits]\nrecompute_collectives = true"));
   EXPECT_EQ(other.chunks[0].decisions[0].action.kind, ActionKind::kKeep);
+}
+
+TEST(Recompute, ComparesWhatRanksRepeatByOneNumber) {
+  const auto plan_with = [](bool log, const char* limits) {
+    GraphBuilder graph;
+    const int x = graph.outside(true);
+    const int logged = log ? graph.call({.name = "aten::norm", .reads = {x}}) : x;
+    const int sum =
+        graph.call({.name = "c10d::all_reduce", .reads = {x}, .no_replay = "a collective"});
+    graph.save(graph.call({.reads = {sum}}), "recomputed");
+    if (log) graph.save(logged, "kept");
+    return checked_plan(graph.profile(), kRecompute + std::string(limits));
+  };
+  constexpr const char* kRepeated = "[limits]\nrecompute_collectives = true";
+  const Plan plan = plan_with(false, kRepeated);
+  EXPECT_NE(replay_digest(plan), 0U);
+  EXPECT_EQ(replay_digest(plan_with(false, "")), 0U);
+  // What one rank does beside does not count.
+  EXPECT_EQ(replay_digest(plan_with(true, kRepeated)), replay_digest(plan));
+  Plan demoted = plan;
+  demoted.chunks[0].decisions[0].action = {};
+  EXPECT_NE(replay_digest(demoted), replay_digest(plan));
 }
 
 // What ends a layer may save its own result; it still enters the next one from outside.
