@@ -25,6 +25,9 @@ constexpr int kMaxTimeUpdates = 3;
 /// times of the recording step at once: the clock of a device at its power limit varies from step
 /// to step.
 constexpr int kTimedPasses = 4;
+/// If a recording step ends with this share of its peak less than it began with, its profile is too
+/// far from later steps.
+constexpr std::uint64_t kFreedShare = 100;
 /// How often the session replans because a measured peak was over the budget.
 constexpr int kMaxCorrections = 3;
 
@@ -178,8 +181,17 @@ bool SessionCore::may_record_again() const {
   // Ranks that plan together record together.
   if (budgeting_.plans > 0 || profile_ == nullptr || plans_together()) return false;
   // What a first step allocates once and keeps (workspaces of libraries, tables, gradients) is in
-  // its profile as if every step allocated it.
-  return device_->allocated() > profile_->fixed && !budgeting_.recorded_again;
+  // its profile as if every step allocated it; what it frees of earlier memory, as if every step
+  // freed it.
+  return device_->allocated() != profile_->fixed && !budgeting_.recorded_again;
+}
+
+bool SessionCore::lacks_freed_memory() const {
+  if (budgeting_.plans > 0 || plans_together() || budgeting_.recorded_again) return false;
+  const std::size_t start = profile_->fixed.count();
+  const std::size_t freed = start - std::min(start, device_->allocated().count());
+  const std::size_t peak = step_.device_peak.count() - std::min(step_.device_peak.count(), start);
+  return freed > peak / kFreedShare;
 }
 
 void SessionCore::keep_within_budget() {
@@ -323,6 +335,11 @@ void SessionCore::plan_for_budget(PassSchedule schedule) {
   budgeting_.corrected = 0;
   offload_until_planned();
   budgeting_.untimed = false;
+  if (lacks_freed_memory()) {
+    budgeting_.recorded_again = true;
+    record_next_ = true;
+    return count_fallback("memory from before the recording step was freed in it: recorded again");
+  }
   start_planning();
 }
 

@@ -467,13 +467,16 @@ class SessionCore final : public Interceptor,
   /// predicts. Returns whether it did.
   [[nodiscard]] bool update_link_speed(Profile& fresh);
   [[nodiscard]] SimulateOptions simulated_as_now() const;
-  /// Whether the profile that no plan fits may include one-time allocations of the first step.
+  /// Whether the profile that no plan fits may include what the first step allocated or freed once.
   [[nodiscard]] bool may_record_again() const;
   /// Replans with a larger reserve if the last measured step was over budget.
   void keep_within_budget();
   void update_drift() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
+  /// Whether the recording step that has just ended freed so much memory from before it (garbage,
+  /// an earlier model) that its peaks, which are above that memory, say nothing of later steps.
+  [[nodiscard]] bool lacks_freed_memory() const;
   // Host memory.
   /// Whether the step that ended shows what the steps after it need.
   [[nodiscard]] bool is_steady_step(bool recorded, bool verified) const;

@@ -208,6 +208,33 @@ TEST(BudgetedSession, RecordsAgainIfTheFirstStepMadePersistentAllocations) {
   }
 }
 
+/// What an earlier model left, until a collector of garbage finds it: in the middle of a step.
+TEST(BudgetedSession, RecordsAgainIfTheFirstStepFreedEarlierMemory) {
+  count_host_memory();
+  const auto plan_with = [](std::int64_t garbage_elements, std::size_t steps) {
+    Session session(with_budget(Budget::share(0.75)));
+    const at::Tensor weight = at::ones({1 << 18}, at::kFloat).requires_grad_();
+    at::Tensor garbage = at::ones({garbage_elements}, at::kFloat);
+    for (std::size_t i = 0; i < steps; ++i) {
+      weight.mutable_grad() = at::Tensor();
+      const auto step = session.step();
+      at::Tensor x = weight;
+      for (int layer = 0; layer < 8; ++layer) {
+        x = x.sin();
+        if (layer == 2) garbage.reset();
+      }
+      x.sum().backward();
+    }
+    const SessionReport report = session.report();
+    EXPECT_EQ(report.budget->problem, "") << report;
+    EXPECT_EQ(report.recorded_steps, steps - 3) << report;
+    EXPECT_LE(report.budget->measured_peak, report.budget->budget) << report;
+    return report.budget->budget;
+  };
+  const auto budget = static_cast<double>(plan_with(16 << 20, 5).count());
+  EXPECT_NEAR(budget, static_cast<double>(plan_with(1, 4).count()), 16);
+}
+
 TEST(BudgetedSession, ContinuesWithinTheBudgetWhilePlanning) {
   SessionOptions options = with_budget(Budget::share(0.7));
   options.plan_in_background = true;
