@@ -377,6 +377,7 @@ bool SessionCore::copy_out(SavedBuffer& buffer) {
     return false;
   }
   MemoryHold hold = device_->hold(buffer.storage);
+  if (buffer.bytes == 0) return false;  // An anchor of a pass without rows.
   const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
   std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
   if (!ticket) {

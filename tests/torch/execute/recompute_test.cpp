@@ -319,6 +319,29 @@ TEST(Recompute, FindsItsAnchorsInAPassWithMoreCallsThanProfiled) {
       << "anchors are no part of it: " << report;
 }
 
+TEST(Recompute, OffloadsNothingOfAnAnchorWithoutElements) {
+  Session session(
+      with_rules("[[rule]]\nlayers = \"1\"\nproducer = \"aten::exp\"\naction = \"recompute\"\n"
+                 "[[rule]]\nproducer = \"aten::add\"\naction = \"offload\"\n"));
+  EXPECT_EQ(difference_of(
+                [](const at::Tensor& weight, int i) {
+                  at::Tensor stream;
+                  {
+                    const Scope layer("layers.0");
+                    stream = weight.narrow(0, 0, i < 3 ? 64 : 0).sin().add(1);
+                  }
+                  const Scope layer("layers.1");
+                  const at::Tensor y = stream.exp();
+                  return (y * y).sum();
+                },
+                session, 6),
+            0);
+  const SessionReport report = session.report();
+  ASSERT_EQ(session.plan()->chunks[0].anchors.size(), 1U) << report;
+  EXPECT_EQ(session.plan()->chunks[0].anchors[0].action.kind, ActionKind::kOffload) << report;
+  EXPECT_TRUE(report.fallbacks.empty()) << report;
+}
+
 TEST(Recompute, LetsAGraphBeUsedTwiceAndOutliveTheSession) {
   const testing::Deterministic deterministic;
   const auto gradients_of = [](bool managed) {
