@@ -72,6 +72,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       } else {
         recipe.problem = "an input of its recipe is gone or was changed";
       }
+        recipe.unverified = recipe.unverified || buffer->verify;
     } else if ((value.kept || !may_repeat(book.call(value.maker))) && is_alive(value)) {
       recipe.roots.push_back(each);  // It cannot be recomputed, but held.
     } else {

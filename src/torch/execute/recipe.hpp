@@ -10,8 +10,11 @@ namespace spillway {
 
 struct Recipe {
   std::vector<ValueId> roots;  // Each once.
-  Signature signature = 0;     // Of the value, and of the calls between the roots and it.
-  std::string problem;         // Why there is no recipe; empty if there is one.
+  // Calls between the roots and it that read weights which their owners free; each once.
+  std::vector<CallId> freed_reads;
+  Signature signature = 0;  // Of the value, and of the calls between the roots and it.
+  bool unverified = false;  // It goes through a buffer that is verified in this step.
+  std::string problem;      // Why there is no recipe; empty if there is one.
 
   [[nodiscard]] explicit operator bool() const noexcept { return problem.empty(); }
 };

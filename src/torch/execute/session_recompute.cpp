@@ -237,7 +237,7 @@ void SessionCore::settle_awaited() {
 
 void SessionCore::trust(const BufferRef& buffer, Recipe& recipe) {
   const auto [entry, added] = recipes_.try_emplace(recipe.signature, Trust::kUnread);
-  if (buffer->verify || entry->second == Trust::kVerified) return;
+  if (buffer->verify || (entry->second == Trust::kVerified && !recipe.unverified)) return;
   if (entry->second == Trust::kMismatched) {
     recipe.problem = "another buffer with its recipe had other bits when it was verified";
     return;

@@ -117,6 +117,20 @@ TEST(Matching, FollowsBranchesOfActivations) {
   EXPECT_THAT(session.report().fallbacks, Not(Contains(Key(kDiverged)))) << session.report();
 }
 
+TEST(Matching, VerifiesWhatIsMadeThroughARecipeThatItHasNotSeen) {
+  Session session(recompute_everything());
+  const auto program = [](const at::Tensor& input, const Weights& weights, int i) {
+    at::Tensor x = input;
+    if (i != 1) {  // Left out in the step that verifies.
+      x = input.mm(weights[0]).cos();
+      write_unseen(x);
+    }
+    return loss_of(x.mm(weights[1]).tanh());  // A product with a weight has one signature.
+  };
+  EXPECT_EQ(different_steps(session, 2, 6, program), 0) << session.report();
+  EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
+}
+
 TEST(Matching, TrustsWhatSharesASignatureTogetherOrNotAtAll) {
   // The same operator on the same weight, and only one of the results is written.
   Session session(recompute_everything());
