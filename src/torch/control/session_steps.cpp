@@ -54,6 +54,15 @@ std::vector<bool> compared_buffers(const ChunkLayout& layout, const ChunkPlan& p
   return also;
 }
 
+/// By buffer: the scopes of the operators that saved it, each once.
+std::vector<std::vector<std::string>> saving_scopes(const Profile& profile, int number) {
+  std::vector<std::vector<std::string>> all;
+  const auto chunk = std::ranges::find(profile.chunks, number, &ChunkProfile::chunk);
+  if (chunk == profile.chunks.end()) return all;
+  for (const BufferProfile& buffer : chunk->buffers) all.push_back(saving_scopes(buffer));
+  return all;
+}
+
 std::size_t verification_bytes(const Profile& profile, const ChunkPlan& plan,
                                const std::vector<bool>& compared) {
   const auto chunk =
@@ -297,6 +306,7 @@ void SessionCore::close_step() {
   end_measuring(complete);
   watch_.clear(mutex_);
   settle_awaited();
+  for (const auto& pass : passes_) look_for_freed_weights(*pass, FreedWeights::At::kStepEnds);
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
   // Recipes that were not known before are verified in any step.
   if (verifying_ || !compared_.empty()) finish_verification();
@@ -342,7 +352,7 @@ void SessionCore::finish_recording() {
     if (pass->moments->left) pass->profiler->released_with_forward(moments);
     profile.chunks.push_back(pass->profiler->finish(pass->key.chunk, pass->number, *book_,
                                                     call_locations_, std::move(moments),
-                                                    profile.granularity));
+                                                    profile.granularity, freed_weights_));
     profile.chunks.back().measured_peak = step_.device_peak;
   }
   idle_chunks_.clear();
@@ -438,6 +448,7 @@ void SessionCore::lay_out() {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
     if (profile_ != nullptr) {
       layout->verification_bytes = verification_bytes(*profile_, chunk, layout->compared);
+      layout->saved_in = saving_scopes(*profile_, chunk.chunk);
     }
     layouts_[chunk.chunk] = layout;
   }
@@ -462,6 +473,7 @@ std::shared_ptr<ChunkLayout> SessionCore::layout_of(const ChunkPlan& plan, bool 
     layout->shard.push_back(decision.action.shard && decision.fixed == FixedReason::kNone);
     layout->fallback.push_back(decision.fallback);
     layout->caller_owned.push_back(decision.fixed == FixedReason::kCallerOwned);
+    layout->owned_elsewhere.push_back(decision.fixed == FixedReason::kOwnedElsewhere);
     layout->bytes.push_back(decision.bytes.count());
     layout->may_offload.push_back(budget && decision.reason == kKeptByPlanner);
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;

@@ -1,11 +1,15 @@
 #include "torch/execute/recipe.hpp"
 
+#include <algorithm>
+
 #include "torch/record/pass.hpp"
 
 namespace spillway {
 namespace {
 
-bool is_alive(const Value& value) { return value.unchanged() && value.pin.lock(); }
+bool is_alive(const Value& value) {
+  return value.unchanged() && !value.owned_elsewhere && value.pin.lock();
+}
 
 bool may_repeat(const Call& call) { return call.no_replay.empty() && call.ended; }
 
@@ -15,9 +19,13 @@ std::string about(const Call& call, const std::string& problem) {
 
 }  // namespace
 
-Recipe find_recipe(const RecipeBook& book, ValueId target) {
+Recipe find_recipe(const RecipeBook& book, ValueId target, const FreedWeights& freed) {
   Recipe recipe;
   std::unordered_map<ValueId, bool> seen{{target, true}};
+  const auto note_freed = [&](CallId call) {
+    const auto found = std::ranges::find(recipe.freed_reads, call);
+    if (found == recipe.freed_reads.end()) recipe.freed_reads.push_back(call);
+  };
   std::vector<ValueId> open;
   const auto add = [&](ValueId each) {
     if (seen.emplace(each, true).second) open.push_back(each);
@@ -30,6 +38,7 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
     }
     const Call& maker = book.call(value.maker);
     recipe.signature += combined(1, maker.signature);  // In any order.
+    if (freed.contains(maker.signature)) note_freed(value.maker);
     if (!maker.no_replay.empty()) {
       recipe.problem = about(maker, maker.no_replay);
     } else if (!maker.ended) {
@@ -49,12 +58,12 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
     const ValueId each = open.back();
     open.pop_back();
     const Value& value = book.value(each);
-    if (value.root_count > 0) {
+    if (value.root_count > 0 && !value.owned_elsewhere) {
       recipe.roots.push_back(each);
       continue;
     }
     if (const auto buffer = value.buffer.lock()) {
-      if (buffer->action != ActionKind::kRecompute && !buffer->verify && value.unchanged()) {
+      if (is_stored(buffer) && value.unchanged() && !value.owned_elsewhere) {
         recipe.roots.push_back(each);
         continue;
       }
@@ -63,6 +72,8 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
         for (const ValueId root : buffer->roots) {
           if (seen.emplace(root, true).second) recipe.roots.push_back(root);
         }
+        std::ranges::for_each(buffer->freed_reads, note_freed);
+        recipe.unverified = recipe.unverified || buffer->verify;
         continue;
       }
     }
@@ -72,7 +83,6 @@ Recipe find_recipe(const RecipeBook& book, ValueId target) {
       } else {
         recipe.problem = "an input of its recipe is gone or was changed";
       }
-        recipe.unverified = recipe.unverified || buffer->verify;
     } else if ((value.kept || !may_repeat(book.call(value.maker))) && is_alive(value)) {
       recipe.roots.push_back(each);  // It cannot be recomputed, but held.
     } else {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "torch/graph/recipe_book.hpp"
+#include "torch/record/freed_weights.hpp"
 
 namespace spillway {
 
@@ -21,7 +22,8 @@ struct Recipe {
 
 /// Follows the producers of `target` back to values that are available: buffers that are kept or
 /// offloaded, parameters, values from outside that still live. Does not hold them yet.
-[[nodiscard]] Recipe find_recipe(const RecipeBook& book, ValueId target);
+[[nodiscard]] Recipe find_recipe(const RecipeBook& book, ValueId target,
+                                 const FreedWeights& freed = {});
 
 /// The calls to repeat to recompute `target`, in order. Stops at values for which `is_available` is
 /// true.

@@ -73,6 +73,7 @@ void SessionCore::begin_backward(Pass& pass) {
     if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) note_unrecorded_chunk();
   }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
+  look_for_freed_weights(pass, FreedWeights::At::kBackwardBegins);
   if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
   // Layers that were skipped had their own anchors.

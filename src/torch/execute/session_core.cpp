@@ -152,6 +152,11 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const bool caller_owned =
       id >= 0 && (pass.layout != nullptr ? pass.layout->caller_owned[static_cast<std::size_t>(id)]
                                          : fixed == FixedReason::kCallerOwned);
+  if (id >= 0 && value >= 0 && pass.layout != nullptr) {
+    Value& saved = pass.book->value(value);
+    const bool elsewhere = pass.layout->owned_elsewhere[static_cast<std::size_t>(id)];
+    saved.owned_elsewhere = saved.owned_elsewhere || elsewhere;
+  }
   if (!movable || caller_owned) {
     if (movable && value >= 0) pass.book->value(value).kept = true;
     if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
@@ -372,12 +377,12 @@ bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
 }
 
 bool SessionCore::copy_out(SavedBuffer& buffer) {
+  if (buffer.bytes == 0) return false;  // An anchor of a pass without rows.
   if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
     return_to_owner(buffer);
     return false;
   }
   MemoryHold hold = device_->hold(buffer.storage);
-  if (buffer.bytes == 0) return false;  // An anchor of a pass without rows.
   const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
   std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
   if (!ticket) {

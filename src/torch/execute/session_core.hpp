@@ -33,6 +33,7 @@
 #include "torch/hooks/step_thread.hpp"
 #include "torch/record/copy_checks.hpp"
 #include "torch/record/copy_sources.hpp"
+#include "torch/record/freed_weights.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
 #include "torch/record/step_clock.hpp"
@@ -324,6 +325,10 @@ class SessionCore final : public Interceptor,
   /// What verification said about the recipe: if nothing, the buffer is verified now; if it must
   /// not be used, `recipe` gets a problem.
   void trust(const BufferRef& buffer, Recipe& recipe);
+  /// `recipe` gets a problem where a replay may find a weight without memory.
+  void require_weights(const SavedBuffer& buffer, Recipe& recipe) const;
+  /// Notes which weights of a pass have no memory now.
+  void look_for_freed_weights(const Pass& pass, FreedWeights::At at);
   void hold_root(ValueId root, RecipeBook& book);
   void release_root(ValueId root, RecipeBook& book);
 
@@ -469,14 +474,14 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] SimulateOptions simulated_as_now() const;
   /// Whether the profile that no plan fits may include what the first step allocated or freed once.
   [[nodiscard]] bool may_record_again() const;
+  /// Whether the recording step that has just ended freed so much memory from before it (garbage,
+  /// an earlier model) that its peaks, which are above that memory, say nothing of later steps.
+  [[nodiscard]] bool lacks_freed_memory() const;
   /// Replans with a larger reserve if the last measured step was over budget.
   void keep_within_budget();
   void update_drift() const;
   [[nodiscard]] BudgetReport budget_report() const;
 
-  /// Whether the recording step that has just ended freed so much memory from before it (garbage,
-  /// an earlier model) that its peaks, which are above that memory, say nothing of later steps.
-  [[nodiscard]] bool lacks_freed_memory() const;
   // Host memory.
   /// Whether the step that ended shows what the steps after it need.
   [[nodiscard]] bool is_steady_step(bool recorded, bool verified) const;
@@ -565,6 +570,7 @@ class SessionCore final : public Interceptor,
   // By chunk, the signatures of what no plan and no recording step may move.
   std::set<std::pair<int, Signature>> never_moved_;
   WeightNumbers weight_numbers_;
+  FreedWeights freed_weights_;
   std::exception_ptr step_error_;             // Thrown by Step::end(), or by the next begin_step().
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.

@@ -250,11 +250,29 @@ void SessionCore::trust(const BufferRef& buffer, Recipe& recipe) {
   start_offload(buffer);
 }
 
+void SessionCore::look_for_freed_weights(const Pass& pass, FreedWeights::At at) {
+  // The backward of an earlier step's pass may begin now; its calls ran elsewhere.
+  if (pass.book == nullptr || pass.over) return;
+  freed_weights_.look(*pass.book, pass.number, at, call_locations_, mutex_);
+}
+
+void SessionCore::require_weights(const SavedBuffer& buffer, Recipe& recipe) const {
+  const std::vector<std::vector<std::string>>& saved_in = buffer.pass->layout->saved_in;
+  const auto id = static_cast<std::size_t>(buffer.id);
+  for (const CallId reader : recipe.freed_reads) {
+    const Call& call = buffer.pass->book->call(reader);
+    if (id < saved_in.size() && freed_weights_.are_there(call.signature, saved_in[id])) continue;
+    recipe.problem = std::string(kReadsFreedWeight) + " (" + call.traits->name + ")";
+    return;
+  }
+}
+
 void SessionCore::settle(const BufferRef& buffer) {
   buffer->awaited = false;
   RecipeBook& book = *buffer->pass->book;
-  Recipe recipe = find_recipe(book, buffer->value);
+  Recipe recipe = find_recipe(book, buffer->value, freed_weights_);
   buffer->recipe = recipe.signature;
+  if (recipe) require_weights(*buffer, recipe);
   if (recipe && !book.incomplete().empty()) recipe.problem = book.incomplete();
   if (recipe) trust(buffer, recipe);
   if (!recipe) {
@@ -277,6 +295,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     return;
   }
   buffer->roots = recipe.roots;
+  buffer->freed_reads = recipe.freed_reads;
   for (const ValueId root : buffer->roots) hold_root(root, book);
   if (buffer->verify) {
     book.value(buffer->value).verified_as = buffer->id;

@@ -11,6 +11,9 @@ namespace {
 /// Whether a replay may read the value without recomputing it. What came from outside is checked
 /// when it is read.
 bool is_available(const Value& value) {
+  if (value.owned_elsewhere && value.maker >= 0 && !value.copied) {
+    return value.recomputed || value.in_replay;
+  }
   if (value.recomputed || value.in_replay || value.root_count > 0 || value.fixed || value.maker < 0)
     return true;
   if (value.overwritten) return false;  // Its buffer has what was written since.
@@ -18,12 +21,17 @@ bool is_available(const Value& value) {
   return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
 }
 
+/// Whether the owner of the storage that holds a value has freed or replaced its memory.
+bool is_elsewhere(const Value& value, const c10::Storage& storage) {
+  const c10::StorageImpl* const original = storage.unsafeGetStorageImpl();
+  if (value.copied || !value.pin.is(original)) return false;  // A copy of its own, or reloaded.
+  return original->data() != value.data || original->nbytes() != value.bytes;
+}
+
 /// `storage` must hold what the calls read that are repeated, as far as can be seen.
 void require_unchanged(const Value& value, const c10::Storage& storage) {
-  const c10::StorageImpl* const original = storage.unsafeGetStorageImpl();
-  if (value.copied || !value.pin.is(original)) return;  // A copy of its own, or a reloaded one.
-  TORCH_CHECK(original->data() == value.data && original->nbytes() == value.bytes,
-              "[recompute] a tensor of ", value.bytes,
+  if (value.copied || !value.pin.is(storage.unsafeGetStorageImpl())) return;
+  TORCH_CHECK(!is_elsewhere(value, storage), "[recompute] a tensor of ", value.bytes,
               " bytes that recomputation starts from was freed or replaced by its owner; keep or "
               "offload what is recomputed from it by a rule");
   TORCH_CHECK(
@@ -203,7 +211,12 @@ c10::Storage SessionCore::storage_of(const Value& value) {
       storage = c10::Storage(std::move(alive));
     }
   }
-  if (storage) require_unchanged(value, storage);
+  if (!storage) return storage;
+  if (const BufferRef buffer = value.buffer.lock(); buffer && is_elsewhere(value, storage)) {
+    // Recipes of later steps do not start from it.
+    never_move(*buffer->pass, buffer->id, "its owner freed or replaced its memory");
+  }
+  require_unchanged(value, storage);
   return storage;
 }
 

@@ -71,6 +71,8 @@ CallId RecipeBook::begin(const OperatorTraits& traits, c10::ArrayRef<const c10::
     add_input(call, static_cast<int>(i), inputs[i], i < traits.writes.size() && traits.writes[i]);
   }
   if (traits.random) call.random.emplace(generator_of(inputs));
+  const auto is_weight = [](const TensorArgument& each) { return each.weight != nullptr; };
+  if (std::ranges::any_of(call.tensors, is_weight)) weight_readers_.push_back(id);
   sign(call);
   return id;
 }

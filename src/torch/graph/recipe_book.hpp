@@ -48,8 +48,9 @@ struct Value {
   CallId filled_by = -1;    // A call that wrote it without bumping the version.
   bool fixed = false;       // A weight or a registered buffer.
   bool of_weights = false;  // Seen only as the memory of weights, which their owners may replace.
-  const void* data = nullptr;  // Its memory when it was seen first.
-  bool kept = false;           // Saved by autograd and never moved.
+  const void* data = nullptr;    // Its memory when it was seen first.
+  bool kept = false;             // Saved by autograd and never moved.
+  bool owned_elsewhere = false;  // Its owner frees or replaces its memory: no replay reads it.
   // Its storage was given to a collective or came from one, so threads of a backend may hold it,
   // for any time: who holds it says nothing about the program.
   bool communicated = false;
@@ -157,6 +158,11 @@ class RecipeBook {
   [[nodiscard]] CallId calls() const noexcept { return static_cast<CallId>(calls_.size()); }
   [[nodiscard]] ValueId values() const noexcept { return static_cast<ValueId>(values_.size()); }
 
+  /// The calls that read a weight, in order.
+  [[nodiscard]] const std::vector<CallId>& weight_readers() const noexcept {
+    return weight_readers_;
+  }
+
   /// An operator ran that could not be recorded, for this reason: nothing may be repeated any more.
   void mark_incomplete(const std::string& reason) {
     incomplete_ = reason.empty() ? "an operator was not recorded" : reason;
@@ -187,6 +193,7 @@ class RecipeBook {
   std::unordered_map<const c10::StorageImpl*, ValueId> current_;  // What each storage holds.
   std::deque<ComputeFlags> flags_;
   std::deque<ValueId> cached_;
+  std::vector<CallId> weight_readers_;
   FindFixed find_fixed_;
   NumberWeight number_weight_;
   bool collectives_;

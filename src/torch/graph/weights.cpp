@@ -40,15 +40,21 @@ at::Tensor weight_of(const at::Tensor& tensor) {
   return is_weight(tensor) ? tensor : at::Tensor();
 }
 
+bool WeightView::has_memory(const Weight& weight) const {
+  const bool same = weight->dtype() == c10::scalarTypeToTypeMeta(before_.dtype()) &&
+                    weight->sizes() == before_.sizes() && weight->strides() == before_.strides();
+  if (!same || weight->storage().data() == nullptr) return false;
+  return at::detail::computeStorageNbytes(
+             weight->sizes(), weight->strides(), weight->dtype().itemsize(),
+             static_cast<std::size_t>(weight->storage_offset())) <= weight->storage().nbytes();
+}
+
 at::Tensor WeightView::now(const TensorWindow& window) const {
   const auto alive = weight_.lock();
   if (!alive) return {};
-  const at::Tensor weight(alive);
-  const c10::Storage& storage = weight.storage();
-  const bool same = weight.scalar_type() == before_.dtype() && weight.sizes() == before_.sizes() &&
-                    weight.strides() == before_.strides();
-  if (!same || storage.data() == nullptr) return {};
-  at::Tensor tensor = window.on(storage, weight.storage_offset() - before_.offset());
+  if (!has_memory(alive)) return {};
+  const c10::Storage& storage = alive->storage();
+  at::Tensor tensor = window.on(storage, alive->storage_offset() - before_.offset());
   const std::size_t needed =
       at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(),
                                        static_cast<std::size_t>(tensor.storage_offset()));

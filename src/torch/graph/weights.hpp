@@ -33,6 +33,12 @@ class WeightView {
   /// gathered.
   [[nodiscard]] at::Tensor now(const TensorWindow& window) const;
 
+  using Weight = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  /// The weight, with memory or without; null if it is gone.
+  [[nodiscard]] Weight lock() const noexcept { return weight_.lock(); }
+  /// Whether it has its sizes, and memory for them. `weight`: from lock(), not null.
+  [[nodiscard]] bool has_memory(const Weight& weight) const;
+
  private:
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> weight_;
   TensorWindow before_;

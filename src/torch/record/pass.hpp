@@ -45,9 +45,12 @@ struct ChunkLayout {
   std::vector<SiteShape> sites;
   // The sites of each signature, in order. Empty: the plan has no signatures.
   std::unordered_map<Signature, std::vector<std::size_t>> sites_of;
-  std::vector<ActionKind> action;    // By buffer; anchors come after the buffers.
-  std::vector<ActionKind> fallback;  // By buffer: if it cannot be recomputed.
-  std::vector<bool> caller_owned;    // By buffer: it stays allocated whatever the session does.
+  std::vector<ActionKind> action;     // By buffer; anchors come after the buffers.
+  std::vector<ActionKind> fallback;   // By buffer: if it cannot be recomputed.
+  std::vector<bool> caller_owned;     // By buffer: it stays allocated whatever the session does.
+  std::vector<bool> owned_elsewhere;  // By buffer: its owner frees or replaces its memory.
+  // By buffer: the scopes of the operators that saved it. Empty: unknown.
+  std::vector<std::vector<std::string>> saved_in;
   // By buffer: verification steps recompute it besides. It is to be recomputed, or shares a
   // signature with one that is, whose decision it gets where the program swaps the two.
   std::vector<bool> compared;
@@ -155,13 +158,14 @@ struct SavedBuffer {
   ActionKind action = ActionKind::kKeep;
   std::size_t bytes = 0;
   std::uint32_t version = 0;
-  c10::VariableVersion counter;  // Of the tensor that was saved first.
-  ValueId value = -1;            // In the pass's book.
-  std::vector<ValueId> roots;    // Held in the book while it is to be recomputed or verified.
-  bool awaited = false;          // Its recipe is complete only after the running call ends.
-  bool anchor = false;           // Held for replays; autograd did not save it.
-  std::size_t kept_bytes = 0;    // Of what was saved: the bytes planned to be kept.
-  bool verify = false;           // Recomputed besides being saved, and compared.
+  c10::VariableVersion counter;     // Of the tensor that was saved first.
+  ValueId value = -1;               // In the pass's book.
+  std::vector<ValueId> roots;       // Held in the book while it is to be recomputed or verified.
+  std::vector<CallId> freed_reads;  // As in its recipe.
+  bool awaited = false;             // Its recipe is complete only after the running call ends.
+  bool anchor = false;              // Held for replays; autograd did not save it.
+  std::size_t kept_bytes = 0;       // Of what was saved: the bytes planned to be kept.
+  bool verify = false;              // Recomputed besides being saved, and compared.
   // Of what was saved, where it may be compared.
   std::vector<TensorWindow> windows;
   c10::Storage compared;   // Recomputed, with the original's bits: what backward gets.

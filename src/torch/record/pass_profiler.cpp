@@ -4,8 +4,17 @@
 #include <utility>
 
 #include "plan/profile/timeline.hpp"
+#include "torch/record/freed_weights.hpp"
 
 namespace spillway {
+
+std::vector<std::string> saving_scopes(const BufferProfile& buffer) {
+  std::vector<std::string> scopes;
+  for (const Save& save : buffer.saves) {
+    if (std::ranges::find(scopes, save.scope) == scopes.end()) scopes.push_back(save.scope);
+  }
+  return scopes;
+}
 
 int PassProfiler::save(const at::Tensor& tensor, FixedReason fixed, ValueId value, Save save,
                        Signature signature) {
@@ -91,10 +100,12 @@ bool PassProfiler::has_sizes_of(const ChunkProfile& other) const {
 
 ChunkProfile PassProfiler::finish(int chunk, int pass, const RecipeBook& book,
                                   const std::vector<CallLocation>& locations,
-                                  std::vector<Moment> moments, Bytes granularity) {
+                                  std::vector<Moment> moments, Bytes granularity,
+                                  const FreedWeights& freed) {
   chunk_.chunk = chunk;
   add_operators(pass, book, locations);
   add_recipes(book);
+  exclude_freed(freed);
   add_timeline(std::move(moments), granularity, chunk_);
   for (const BufferProfile& buffer : chunk_.buffers) {
     if (buffer.fixed == FixedReason::kNone || buffer.fixed == FixedReason::kSmall) {
@@ -142,6 +153,7 @@ void PassProfiler::add_operators(int pass, const RecipeBook& book,
       value.persistent = false;
     }
     chunk_.operators.push_back(std::move(profile));
+    signatures_.push_back(call.signature);
   }
 }
 
@@ -168,6 +180,51 @@ void PassProfiler::add_recipes(const RecipeBook& book) {
     }
     buffer.recipe.usable = buffer.recipe.reason.empty();
   }
+}
+
+void PassProfiler::exclude_freed(const FreedWeights& freed) {
+  std::vector<BufferProfile*> order;  // What a recipe may read comes before it.
+  for (BufferProfile& buffer : chunk_.buffers) {
+    if (buffer.recipe.usable) order.push_back(&buffer);
+  }
+  std::ranges::stable_sort(order, {},
+                           [](const BufferProfile* each) { return each->producer.call; });
+  for (BufferProfile* const buffer : order) {
+    if (!reads_freed(*buffer, freed)) continue;
+    buffer->recipe = {false, std::string(kReadsFreedWeight)};
+  }
+}
+
+bool PassProfiler::starts_replays(const ValueProfile& value, const std::string& reader) const {
+  if (value.buffer >= 0) {
+    const BufferProfile& buffer = chunk_.buffers[static_cast<std::size_t>(value.buffer)];
+    return !buffer.recipe.usable || buffer.fixed != FixedReason::kNone;
+  }
+  const std::string& maker = chunk_.operators[static_cast<std::size_t>(value.call)].scope;
+  const bool layers = in_one_layer(maker, maker) || in_one_layer(reader, reader);
+  return layers && !in_one_layer(maker, reader);
+}
+
+bool PassProfiler::reads_freed(const BufferProfile& buffer, const FreedWeights& freed) const {
+  const std::vector<std::string> scopes = saving_scopes(buffer);
+  std::vector<bool> seen(chunk_.operators.size());
+  std::vector<int> open{buffer.producer.call};
+  while (!open.empty()) {
+    const auto call = static_cast<std::size_t>(open.back());
+    open.pop_back();
+    if (seen[call]) continue;
+    seen[call] = true;
+    if (freed.contains(signatures_[call]) && !freed.are_there(signatures_[call], scopes)) {
+      return true;
+    }
+    for (const int id : chunk_.operators[call].reads) {
+      const ValueProfile& value = chunk_.values[static_cast<std::size_t>(id)];
+      if (value.call >= 0 && !starts_replays(value, chunk_.operators[call].scope)) {
+        open.push_back(value.call);
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace spillway

@@ -14,6 +14,11 @@
 
 namespace spillway {
 
+class FreedWeights;
+
+/// The scopes of the operators that saved a buffer, each once.
+[[nodiscard]] std::vector<std::string> saving_scopes(const BufferProfile& buffer);
+
 /// Where a call ran.
 struct CallLocation {
   std::string scope;
@@ -47,16 +52,23 @@ class PassProfiler {
 
   /// The finished profile of this pass. `pass`: its number in the book; `locations`: by call there;
   /// `moments`: with their times, up to the end; empty if the device could not tell them.
-  /// `granularity`: of the device's allocator.
+  /// `granularity`: of the device's allocator. What only a weight that is `freed` then could
+  /// recompute is not recomputable.
   [[nodiscard]] ChunkProfile finish(int chunk, int pass, const RecipeBook& book,
                                     const std::vector<CallLocation>& locations,
-                                    std::vector<Moment> moments, Bytes granularity);
+                                    std::vector<Moment> moments, Bytes granularity,
+                                    const FreedWeights& freed);
 
  private:
   [[nodiscard]] int find_or_add(const at::Tensor& tensor, FixedReason fixed, ValueId value,
                                 const Save& save);
   void add_operators(int pass, const RecipeBook& book, const std::vector<CallLocation>& locations);
   void add_recipes(const RecipeBook& book);
+  void exclude_freed(const FreedWeights& freed);
+  /// Whether plans keep or offload it where it would be recomputed for an operator in `reader`:
+  /// because it cannot be recomputed, or because it enters a layer.
+  [[nodiscard]] bool starts_replays(const ValueProfile& value, const std::string& reader) const;
+  [[nodiscard]] bool reads_freed(const BufferProfile& buffer, const FreedWeights& freed) const;
 
   struct Known {
     int buffer = 0;
@@ -65,6 +77,7 @@ class PassProfiler {
 
   ChunkProfile chunk_;
   std::vector<ValueId> values_;                     // By buffer: what it holds.
+  std::vector<Signature> signatures_;               // By operator: of its call.
   std::unordered_map<ValueId, int> value_numbers_;  // In the profile.
   std::unordered_map<ValueId, bool> persistent_;
   std::unordered_map<const c10::StorageImpl*, Known> known_;

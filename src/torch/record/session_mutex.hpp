@@ -2,9 +2,9 @@
 ///
 /// Under Python a thread may lock it while holding the interpreter's lock, as when the garbage
 /// collector frees a graph, while the thread inside needs the interpreter. Two rules prevent a
-/// deadlock. A thread that waits releases the interpreter meanwhile. And storages are freed after
-/// unlocking: freeing one that Python has seen takes the interpreter and may run arbitrary code,
-/// which may lock it again.
+/// deadlock. A thread that waits releases the interpreter meanwhile. And storages and tensors are
+/// freed after unlocking: freeing one that Python has seen takes the interpreter and may run
+/// arbitrary code, which may lock it again.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <c10/core/Storage.h>
+#include <c10/core/TensorImpl.h>
 
 namespace spillway {
 
@@ -30,6 +31,7 @@ class SessionMutex {
   /// Frees what free_outside() was given, after unlocking.
   void unlock() {
     const std::vector<c10::Storage> garbage = std::exchange(garbage_, {});
+    const std::vector<TensorRef> tensors = std::exchange(tensors_, {});
     mutex_.unlock();
   }
 
@@ -42,12 +44,24 @@ class SessionMutex {
     }
   }
 
+  /// The same for a tensor.
+  void free_outside(c10::intrusive_ptr<c10::TensorImpl>&& tensor) noexcept {
+    try {
+      tensors_.push_back(std::move(tensor));
+    } catch (const std::bad_alloc&) {
+      (void)tensor.release();
+    }
+  }
+
  private:
+  using TensorRef = c10::intrusive_ptr<c10::TensorImpl>;
+
   static void blocking_wait(std::mutex& mutex) { mutex.lock(); }
 
   inline static std::atomic<Wait> how_to_wait{&blocking_wait};
   std::mutex mutex_;
   std::vector<c10::Storage> garbage_;
+  std::vector<TensorRef> tensors_;
 };
 
 }  // namespace spillway
