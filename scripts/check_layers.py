@@ -29,7 +29,8 @@ ENGINE: dict[str, Part] = {
     "util": Part("core"),
     "memory": Part("core"),
     "transfer": Part("memory"),
-    "plan": Part("util", "highs"),
+    "engine": Part("core"),
+    "plan": Part("util engine", "highs"),
     "trace": Part("plan"),
     # Above this line nothing knows torch or CUDA.
     "cuda": Part("core", "cuda"),

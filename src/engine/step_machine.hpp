@@ -1,0 +1,372 @@
+/// The policy of a step: when a buffer is copied out, released, prefetched, reloaded and used. A
+/// session and the simulator of the planner run this machine, each on its own port.
+///
+/// Events come in as calls (offload, saved, begin_backward, make_available, prefetch, drop), and
+/// commands go out to the port at once. Which commands follow depends on the order of events, on
+/// bytes and on limits alone, never on time, so a step repeats exactly.
+///
+/// A port has the types Buffer (from BufferRecord), WeakBuffer and Pass (from PassRecord), and:
+///   Pass& pass_of(Buffer&)                  the pass that saved it
+///   int number_of(const Pass&), item_of(const Buffer&)      for the log
+///   X lock(const WeakBuffer&)               the buffer, or null if it was freed; X as a pointer
+///   bool has_allowance(const Pass&)         limits are given with saved() and prefetch()
+///   bool copy_out(Buffer&)                  false: there is no room, or it must not be moved
+///   bool release(Buffer&)                   after its copy; false: it must not be moved
+///   bool adopt(Buffer&)                     whether the program still has the original
+///   void reload(Buffer&); bool prefetch(Buffer&)   false: there is no memory for it now
+///   void wait(Buffer&, bool first)          for its copy back
+///   void used_in_place(Buffer&), copy_skipped(Buffer&), late(Buffer&)
+///   void gather(Buffer&)                    it is in parts, or its all-gather has begun
+///   Pass* next_backward()                   whose backward is next, if its forward has run
+///   void for_each_reload(Pass&, f)          f(Buffer&, WeakBuffer), in the order backward reads
+///   void make_room(Pass&, bytes)            nothing in the window is left to release
+///   void flush()                            queue what was grouped
+///   void entered(Buffer&), left(Buffer&)    its bytes were added or taken away
+///
+/// Threads: one at a time. Errors: those of the port, and InvalidArgument for an event that is
+/// impossible in the buffer's state; a buffer whose command failed is as it was before.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "engine/command_log.hpp"
+#include "engine/records.hpp"
+
+namespace spillway {
+
+template <typename Port>
+class StepMachine {
+ public:
+  using Buffer = typename Port::Buffer;
+  using WeakBuffer = typename Port::WeakBuffer;
+  using Pass = typename Port::Pass;
+
+  explicit StepMachine(Port& port) : port_(port) {}
+
+  void set_limits(const EngineLimits& limits) { limits_ = limits; }
+  [[nodiscard]] const EngineLimits& limits() const noexcept { return limits_; }
+  /// Writes commands to `log` from here on; null: no more.
+  void log_to(CommandLog* log) noexcept { log_ = log; }
+
+  /// Bytes of managed buffers on the device, and the most of them since reset_peak().
+  [[nodiscard]] std::int64_t on_device() const noexcept { return on_device_; }
+  [[nodiscard]] std::int64_t peak() const noexcept { return peak_; }
+  void reset_peak() noexcept { peak_ = on_device_; }
+  /// Of what belongs to no buffer: parts.
+  void add_bytes(std::int64_t bytes) noexcept {
+    on_device_ += bytes;
+    peak_ = std::max(peak_, on_device_);
+  }
+
+  /// A buffer is on the device, and managed from here on.
+  void enter(Buffer& buffer) {
+    buffer.state = BufferState::kResident;
+    add(buffer);
+  }
+
+  /// The plan offloads it: copies it out, or holds it back if its backward is expected to follow.
+  void offload(Buffer& buffer, WeakBuffer weak) {
+    Pass& pass = port_.pass_of(buffer);
+    buffer.offload = pass.offloads++;
+    buffer.before = pass.offloaded;
+    pass.offloaded += buffer.footprint;
+    // With other sizes than in the last step it is unknown where the tail begins.
+    if (buffer.offload == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
+    if (buffer.offload >= pass.tail.first) {
+      move(buffer, BufferEvent::kHold);
+    } else if (!copy_out(buffer)) {
+      return;
+    }
+    buffer.entry = ++entries_;
+    window_.push_back({std::move(weak), buffer.entry});
+    pending_ += buffer.footprint;
+    if (port_.has_allowance(pass)) return;
+    while (pending_ > limits_.offload_window) release_oldest();
+  }
+
+  /// The pass has saved something. At most `allowed` bytes may stay on the device, as far as that
+  /// can be; empty: the pass has no allowances.
+  void saved(Pass& pass, std::optional<std::int64_t> allowed) {
+    if (!allowed) return;
+    while (on_device_ > *allowed && pending_ > 0) release_oldest();
+    if (on_device_ > *allowed) port_.make_room(pass, *allowed);
+    while (pending_ > limits_.pending_release) release_oldest();
+  }
+
+  /// Another forward runs before the next backward: what was held back is copied out.
+  void copy_held() {
+    // A port may keep a buffer instead, which leaves a gap in the window, but moves no entry.
+    for (std::size_t i = 0; held_ > 0 && i < window_.size(); ++i) {
+      const auto buffer = lock(window_[i]);
+      if (buffer && buffer->state == BufferState::kHeld) (void)copy_out(*buffer);
+    }
+  }
+
+  /// Copies out and releases a buffer that is not in the window. Returns whether it did.
+  bool evict(Buffer& buffer) {
+    if (!copy_out(buffer)) return false;
+    release(buffer);
+    return true;
+  }
+
+  /// Where the copies of a pass can be skipped in a next step like this one. Before
+  /// begin_backward() of the pass that has saved last.
+  [[nodiscard]] PassTail tail_of(const Pass& pass) const {
+    PassTail tail;
+    for_each_in_window([&](Buffer& buffer) {
+      if (&port_.pass_of(buffer) == &pass && buffer.offload < tail.first) {
+        tail = {buffer.offload, buffer.before};
+      }
+      return true;
+    });
+    return tail;
+  }
+
+  void begin_backward(Pass& pass) {
+    pass.backward_begun = true;
+    queue_reloads(pass);
+  }
+
+  /// Backward, or a replay in it, reads the buffer.
+  void make_available(Buffer& buffer) {
+    switch (buffer.state) {
+      case BufferState::kInParts:
+      case BufferState::kGathering:
+        return port_.gather(buffer);
+      case BufferState::kOffloaded:
+        if (try_adopt(buffer)) return;
+        port_.late(buffer);
+        log(Command::kReload, buffer);
+        port_.reload(buffer);
+        arrive(buffer, BufferEvent::kReload);
+        return wait(buffer);
+      case BufferState::kReloading:
+      case BufferState::kReloaded:
+        return wait(buffer);
+      case BufferState::kCopying:
+      case BufferState::kInPlace:
+        port_.used_in_place(buffer);
+        [[fallthrough]];
+      case BufferState::kResident:
+      case BufferState::kHeld:
+      case BufferState::kUsed:
+      case BufferState::kDiscarded:
+      case BufferState::kFreed:
+        return move(buffer, BufferEvent::kUse);
+    }
+  }
+
+  /// If the program still has the original of a buffer that is not on the device, uses that.
+  bool try_adopt(Buffer& buffer) {
+    if (!port_.adopt(buffer)) return false;
+    log(Command::kAdopt, buffer);
+    // The port may have found that it must be kept.
+    if (!is_on_device(buffer.state)) arrive(buffer, BufferEvent::kAdopt);
+    return true;
+  }
+
+  /// Begins reloads in the order in which backward reads, as long as at most `allowed` bytes are on
+  /// the device; empty: the pass has no allowances.
+  void prefetch(std::optional<std::int64_t> allowed) {
+    bool any = start_reloads(allowed);
+    if (reloads_.empty()) {
+      if (Pass* const next = port_.next_backward()) queue_reloads(*next);
+      any = start_reloads(allowed) || any;
+    }
+    if (!any) return;
+    if (log_ != nullptr) log_->push_back({Command::kFlush});
+    port_.flush();
+  }
+
+  /// The buffer's memory was released: replays recompute it.
+  void discard(Buffer& buffer) { leave(buffer, BufferEvent::kDiscard); }
+  void recomputed(Buffer& buffer) { arrive(buffer, BufferEvent::kRecompute); }
+
+  /// All ranks have saved it, and this one has its part.
+  void split(Buffer& buffer) { leave(buffer, BufferEvent::kSplit); }
+  void gather_begins(Buffer& buffer, std::int64_t bytes) {
+    buffer.footprint = bytes;
+    arrive(buffer, BufferEvent::kGather);
+  }
+  void gathered(Buffer& buffer) { move(buffer, BufferEvent::kGathered); }
+
+  /// The original stays on the device from here on, or is there again.
+  void keep(Buffer& buffer) {
+    if (is_in_window(buffer.state)) take_out(buffer);
+    const bool was_there = is_on_device(buffer.state);
+    move(buffer, BufferEvent::kKeep);
+    if (!was_there) add(buffer);
+  }
+
+  /// Autograd drops it. Returns the state that it was in, by which the port frees what it has.
+  BufferState drop(Buffer& buffer) {
+    if (is_in_window(buffer.state)) take_out(buffer);
+    if (std::exchange(buffer.prefetched, false)) prefetched_ -= buffer.footprint;
+    const BufferState was = buffer.state;
+    if (is_on_device(was)) {
+      leave(buffer, BufferEvent::kFree);
+    } else {
+      move(buffer, BufferEvent::kFree);
+    }
+    return was;
+  }
+
+  /// Oldest first, as long as `look` says true.
+  template <typename Look>
+  void for_each_in_window(Look&& look) const {
+    for (const Entry& each : window_) {
+      const auto buffer = lock(each);
+      if (buffer && !look(*buffer)) return;
+    }
+  }
+
+  void log(Command command, const Pass& pass, int item) {
+    if (log_ != nullptr) log_->push_back({command, port_.number_of(pass), item});
+  }
+
+ private:
+  struct Entry {
+    WeakBuffer buffer;
+    std::uint64_t number = 0;
+  };
+  struct Reload {
+    WeakBuffer buffer;
+    std::int64_t bytes = 0;
+  };
+
+  /// Null if it has left the window.
+  [[nodiscard]] auto lock(const Entry& entry) const {
+    auto buffer = port_.lock(entry.buffer);
+    if (buffer && buffer->entry != entry.number) buffer = nullptr;
+    return buffer;
+  }
+
+  void log(Command command, Buffer& buffer) {
+    if (log_ != nullptr) log(command, port_.pass_of(buffer), port_.item_of(buffer));
+  }
+
+  void move(Buffer& buffer, BufferEvent event) {
+    const BufferState before = std::exchange(buffer.state, next_state(buffer.state, event));
+    held_ += (buffer.state == BufferState::kHeld ? 1 : 0) - (before == BufferState::kHeld ? 1 : 0);
+  }
+  void add(Buffer& buffer) {
+    add_bytes(buffer.footprint);
+    port_.entered(buffer);
+  }
+  void arrive(Buffer& buffer, BufferEvent event) {
+    move(buffer, event);
+    add(buffer);
+  }
+  void leave(Buffer& buffer, BufferEvent event) {
+    move(buffer, event);
+    on_device_ -= buffer.footprint;
+    port_.left(buffer);
+  }
+
+  bool copy_out(Buffer& buffer) {
+    if (!port_.copy_out(buffer)) return false;
+    log(Command::kCopyOut, buffer);
+    move(buffer, BufferEvent::kCopyOut);
+    return true;
+  }
+
+  void release(Buffer& buffer) {
+    log(Command::kRelease, buffer);
+    if (port_.release(buffer)) leave(buffer, BufferEvent::kRelease);
+  }
+
+  /// Precondition: something is in the window.
+  void release_oldest() {
+    const Entry oldest = std::move(window_.front());
+    window_.pop_front();
+    const auto buffer = lock(oldest);
+    if (!buffer) return;
+    forget_entry(*buffer);
+    if (buffer->state == BufferState::kHeld) {
+      // The tail is larger than in the last step, so fewer of its copies can be skipped.
+      port_.pass_of(*buffer).tail = {};
+      const bool copied = copy_out(*buffer);
+      copy_held();
+      if (!copied) {
+        if (buffer->state == BufferState::kHeld) move(*buffer, BufferEvent::kTake);
+        return;
+      }
+    }
+    release(*buffer);
+  }
+
+  void forget_entry(Buffer& buffer) {
+    buffer.entry = 0;
+    pending_ -= buffer.footprint;
+    // What is left are entries of buffers that were taken out.
+    if (pending_ == 0) window_.clear();
+  }
+
+  void take_out(Buffer& buffer) {
+    if (buffer.entry != 0) forget_entry(buffer);
+    move(buffer, BufferEvent::kTake);
+  }
+
+  void queue_reloads(Pass& pass) {
+    if (std::exchange(pass.reloads_queued, true)) return;
+    port_.for_each_reload(pass, [this](Buffer& buffer, WeakBuffer weak) {
+      if (is_in_window(buffer.state)) {
+        // Its backward begins before its release: it is used in place.
+        if (buffer.state == BufferState::kHeld) port_.copy_skipped(buffer);
+        take_out(buffer);
+      } else if (buffer.state == BufferState::kOffloaded) {
+        reloads_.push_back({std::move(weak), buffer.footprint});
+      }
+    });
+  }
+
+  [[nodiscard]] bool may_reload(std::int64_t bytes, std::optional<std::int64_t> allowed) const {
+    const auto within = [&](std::int64_t limit) {
+      return prefetched_ == 0 || prefetched_ + bytes <= limit;
+    };
+    if (!allowed) return within(limits_.prefetch_window);
+    return on_device_ + bytes <= *allowed && within(limits_.prefetch);
+  }
+
+  bool start_reloads(std::optional<std::int64_t> allowed) {
+    bool any = false;
+    while (!reloads_.empty() && may_reload(reloads_.front().bytes, allowed)) {
+      const auto buffer = port_.lock(reloads_.front().buffer);
+      reloads_.pop_front();
+      if (!buffer || buffer->state != BufferState::kOffloaded || try_adopt(*buffer)) continue;
+      // Without memory it is reloaded when backward needs it: something else may be gone then.
+      if (!port_.prefetch(*buffer)) return any;
+      log(Command::kPrefetch, *buffer);
+      arrive(*buffer, BufferEvent::kReload);
+      buffer->prefetched = true;
+      prefetched_ += buffer->footprint;
+      any = true;
+    }
+    return any;
+  }
+
+  void wait(Buffer& buffer) {
+    const bool first = buffer.state == BufferState::kReloading;
+    if (first) log(Command::kWait, buffer);
+    port_.wait(buffer, first);
+    move(buffer, BufferEvent::kWait);
+  }
+
+  Port& port_;
+  EngineLimits limits_;
+  std::int64_t on_device_ = 0;
+  std::int64_t peak_ = 0;
+  std::deque<Entry> window_;    // Some may have been taken out.
+  std::int64_t pending_ = 0;    // Bytes in the window.
+  std::uint64_t entries_ = 0;   // So far.
+  int held_ = 0;                // Buffers that are held.
+  std::deque<Reload> reloads_;  // Some may have been freed, or be on the device again.
+  std::int64_t prefetched_ = 0;
+  CommandLog* log_ = nullptr;
+};
+
+}  // namespace spillway

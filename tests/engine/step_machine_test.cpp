@@ -1,0 +1,312 @@
+// The machine on a port that does nothing but remember, with random events and refusals: its
+// books agree with the states of the buffers, whatever comes.
+#include "engine/step_machine.hpp"
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/random_cases.hpp"
+
+namespace spillway {
+namespace {
+
+struct TestPass;
+
+struct TestBuffer : BufferRecord {
+  TestPass* pass = nullptr;
+  int item = 0;
+  bool original = false;  // The program has it, too.
+};
+
+struct TestPass : PassRecord {
+  int number = 0;
+  bool allowance = false;
+  std::vector<std::shared_ptr<TestBuffer>> buffers;
+};
+
+class TestPort {
+ public:
+  using Buffer = TestBuffer;
+  using WeakBuffer = std::weak_ptr<TestBuffer>;
+  using Pass = TestPass;
+
+  StepMachine<TestPort> machine{*this};
+  CommandLog log;
+  std::vector<std::unique_ptr<TestPass>> passes;
+  std::int64_t counted = 0;
+  bool has_room = true;
+  bool has_memory = true;
+  bool owner_moves = false;
+  TestPass* next = nullptr;
+
+  static TestPass& pass_of(const TestBuffer& buffer) { return *buffer.pass; }
+  static int number_of(const TestPass& pass) { return pass.number; }
+  static int item_of(const TestBuffer& buffer) { return buffer.item; }
+  static std::shared_ptr<TestBuffer> lock(const WeakBuffer& buffer) { return buffer.lock(); }
+  static bool has_allowance(const TestPass& pass) { return pass.allowance; }
+  bool copy_out(TestBuffer& buffer) { return has_room && stays(buffer); }
+  bool release(TestBuffer& buffer) { return stays(buffer); }
+  static bool adopt(const TestBuffer& buffer) { return buffer.original; }
+  void reload(const TestBuffer& /*buffer*/) {}
+  bool prefetch(const TestBuffer& /*buffer*/) { return has_memory; }
+  void wait(const TestBuffer& /*buffer*/, bool /*first*/) {}
+  void used_in_place(const TestBuffer& /*buffer*/) {}
+  void copy_skipped(const TestBuffer& /*buffer*/) {}
+  void late(const TestBuffer& /*buffer*/) {}
+  void gather(const TestBuffer& /*buffer*/) {}
+  TestPass* next_backward() { return next; }
+  template <typename F>
+  void for_each_reload(TestPass& pass, F&& f) {
+    for (std::size_t i = pass.buffers.size(); i-- > 0;) {
+      if (pass.buffers[i] != nullptr) f(*pass.buffers[i], WeakBuffer(pass.buffers[i]));
+    }
+  }
+  void make_room(const TestPass& /*pass*/, std::int64_t /*allowed*/) {}
+  void flush() {}
+  void entered(const TestBuffer& buffer) { counted += buffer.footprint; }
+  void left(const TestBuffer& buffer) { counted -= buffer.footprint; }
+
+  TestPass& begin_pass() {
+    machine.copy_held();
+    passes.push_back(std::make_unique<TestPass>());
+    passes.back()->number = static_cast<int>(passes.size()) - 1;
+    return *passes.back();
+  }
+  TestBuffer& save(TestPass& pass, std::int64_t bytes, bool offload,
+                   std::optional<std::int64_t> allowed = std::nullopt) {
+    auto buffer = std::make_shared<TestBuffer>();
+    buffer->pass = &pass;
+    buffer->item = static_cast<int>(pass.buffers.size());
+    buffer->footprint = bytes;
+    pass.buffers.push_back(buffer);
+    machine.enter(*buffer);
+    if (offload) machine.offload(*buffer, buffer);
+    machine.saved(pass, allowed);
+    return *buffer;
+  }
+
+ private:
+  /// As where an owner has moved its memory: the buffer is kept instead.
+  bool stays(TestBuffer& buffer) {
+    if (owner_moves) machine.keep(buffer);
+    return !owner_moves;
+  }
+};
+
+std::string text_of(const CommandLog& log) {
+  std::string text;
+  for (const LoggedCommand& each : log) {
+    text += (text.empty() ? "" : ", ") + std::string(to_string(each.command));
+    if (each.item >= 0) text += " " + std::to_string(each.pass) + "." + std::to_string(each.item);
+  }
+  return text;
+}
+
+TEST(StepMachine, ReleasesTheOldestWhereTheWindowIsFull) {
+  TestPort port;
+  port.machine.log_to(&port.log);
+  port.machine.set_limits({.offload_window = 20, .prefetch_window = 20});
+  TestPass& pass = port.begin_pass();
+  for (int i = 0; i < 3; ++i) port.save(pass, 10, true);
+  EXPECT_EQ(text_of(port.log), "copy out 0.0, copy out 0.1, copy out 0.2, release 0.0");
+  EXPECT_EQ(port.machine.on_device(), 20);
+  EXPECT_EQ(port.machine.peak(), 30);
+}
+
+TEST(StepMachine, UsesInPlaceWhatItHasNotReleased) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 20, .prefetch_window = 20});
+  TestPass& pass = port.begin_pass();
+  for (int i = 0; i < 3; ++i) port.save(pass, 10, true);
+  port.machine.log_to(&port.log);
+  port.machine.begin_backward(pass);
+  port.machine.make_available(*pass.buffers[2]);
+  port.machine.prefetch(std::nullopt);
+  port.machine.make_available(*pass.buffers[0]);
+  EXPECT_EQ(text_of(port.log), "prefetch 0.0, flush, wait 0.0");
+  EXPECT_EQ(pass.buffers[2]->state, BufferState::kUsed);
+  EXPECT_EQ(pass.buffers[1]->state, BufferState::kInPlace);
+}
+
+TEST(StepMachine, SkipsTheCopiesThatTheStepBeforeDidNotNeed) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 20, .prefetch_window = 20});
+  TestPass& first = port.begin_pass();
+  for (int i = 0; i < 3; ++i) port.save(first, 10, true);
+  const PassTail tail = port.machine.tail_of(first);
+  EXPECT_EQ(tail, (PassTail{1, 10}));
+  port.machine.begin_backward(first);
+  for (const auto& each : first.buffers) (void)port.machine.drop(*each);
+
+  port.machine.log_to(&port.log);
+  TestPass& second = port.begin_pass();
+  second.tail = tail;
+  for (int i = 0; i < 3; ++i) port.save(second, 10, true);
+  EXPECT_EQ(text_of(port.log), "copy out 1.0, release 1.0");
+  EXPECT_EQ(second.buffers[2]->state, BufferState::kHeld);
+  (void)port.begin_pass();  // Another forward: the backward is not near.
+  EXPECT_EQ(text_of(port.log), "copy out 1.0, release 1.0, copy out 1.1, copy out 1.2");
+}
+
+TEST(StepMachine, CopiesAtOnceWhereTheSizesAreNotThoseOfTheStepBefore) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 100});
+  port.machine.log_to(&port.log);
+  TestPass& pass = port.begin_pass();
+  pass.tail = {1, 10};
+  port.save(pass, 12, true);
+  port.save(pass, 10, true);
+  EXPECT_EQ(text_of(port.log), "copy out 0.0, copy out 0.1");
+}
+
+TEST(StepMachine, ReleasesUntilTheAllowanceHoldsAndPrefetchesAsItLeavesRoom) {
+  TestPort port;
+  port.machine.log_to(&port.log);
+  TestPass& pass = port.begin_pass();
+  pass.allowance = true;
+  port.save(pass, 10, true, 100);
+  port.save(pass, 10, true, 100);
+  port.save(pass, 10, false, 20);
+  EXPECT_EQ(text_of(port.log), "copy out 0.0, copy out 0.1, release 0.0");
+  port.log.clear();
+  port.machine.begin_backward(pass);
+  port.machine.prefetch(29);
+  EXPECT_EQ(text_of(port.log), "");
+  port.machine.prefetch(30);
+  EXPECT_EQ(text_of(port.log), "prefetch 0.0, flush");
+}
+
+TEST(StepMachine, PrefersTheOriginalThatTheProgramStillHas) {
+  TestPort port;
+  TestPass& pass = port.begin_pass();
+  TestBuffer& buffer = port.save(pass, 10, true);
+  ASSERT_EQ(buffer.state, BufferState::kOffloaded);
+  buffer.original = true;
+  port.machine.log_to(&port.log);
+  port.machine.begin_backward(pass);
+  port.machine.make_available(buffer);
+  EXPECT_EQ(text_of(port.log), "adopt 0.0");
+  EXPECT_EQ(buffer.state, BufferState::kResident);
+}
+
+/// Random events; after each of them the books must agree.
+class RandomStep {
+ public:
+  explicit RandomStep(std::uint64_t seed) : random_(seed) {
+    port_.machine.set_limits(
+        {.offload_window = below(60),
+         .prefetch_window = below(60),
+         .pending_release = random_() % 2 == 0 ? EngineLimits::kNone : below(60),
+         .prefetch = random_() % 2 == 0 ? EngineLimits::kNone : below(60)});
+  }
+
+  void run() {
+    for (int i = 0; i < 4; ++i) forward();
+    std::shuffle(port_.passes.begin(), port_.passes.end(), random_);
+    for (std::size_t i = 0; i < port_.passes.size(); ++i) {
+      port_.next = i + 1 < port_.passes.size() ? port_.passes[i + 1].get() : nullptr;
+      backward(*port_.passes[i]);
+    }
+    EXPECT_EQ(port_.machine.on_device(), 0);
+    EXPECT_EQ(port_.counted, 0);
+  }
+
+ private:
+  std::int64_t below(std::int64_t most) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most));
+  }
+  bool one_in(int count) { return below(count) == 0; }
+
+  void forward() {
+    TestPass& pass = port_.begin_pass();
+    pass.allowance = one_in(2);
+    if (one_in(2)) pass.tail = {static_cast<int>(below(6)), below(40)};
+    const auto saves = static_cast<int>(1 + below(12));
+    for (int i = 0; i < saves; ++i) {
+      port_.has_room = !one_in(8);
+      port_.owner_moves = one_in(16);
+      std::optional<std::int64_t> allowed;
+      if (pass.allowance) allowed = below(200);
+      TestBuffer& buffer = port_.save(pass, 1 + below(20), !one_in(3), allowed);
+      buffer.original = one_in(6);
+      if (buffer.state == BufferState::kResident && buffer.offload < 0 && one_in(3)) {
+        port_.machine.discard(buffer);
+      }
+      check();
+      if (one_in(10)) drop(pass, static_cast<std::size_t>(below(i + 1)));
+    }
+    port_.has_room = true;
+    port_.owner_moves = false;
+  }
+
+  void backward(TestPass& pass) {
+    port_.machine.begin_backward(pass);
+    check();
+    for (std::size_t i = pass.buffers.size(); i-- > 0;) {
+      port_.has_memory = !one_in(8);
+      if (pass.buffers[i] != nullptr) read(*pass.buffers[i]);
+      std::optional<std::int64_t> allowed;
+      if (pass.allowance) allowed = below(200);
+      port_.machine.prefetch(allowed);
+      check();
+      if (!one_in(4)) drop(pass, i);
+    }
+    for (std::size_t i = 0; i < pass.buffers.size(); ++i) drop(pass, i);
+  }
+
+  void read(TestBuffer& buffer) {
+    if (buffer.state == BufferState::kDiscarded) {
+      if (!port_.machine.try_adopt(buffer)) port_.machine.recomputed(buffer);
+    } else {
+      port_.machine.make_available(buffer);
+    }
+    EXPECT_TRUE(is_on_device(buffer.state)) << to_string(buffer.state);
+    EXPECT_NE(buffer.state, BufferState::kReloading);
+  }
+
+  void drop(TestPass& pass, std::size_t item) {
+    if (pass.buffers[item] == nullptr) return;
+    (void)port_.machine.drop(*pass.buffers[item]);
+    pass.buffers[item].reset();
+    check();
+  }
+
+  void check() const {
+    std::int64_t bytes = 0;
+    std::size_t in_window = 0;
+    for (const auto& pass : port_.passes) {
+      for (const auto& buffer : pass->buffers) {
+        if (buffer == nullptr) continue;
+        if (is_on_device(buffer->state)) bytes += buffer->footprint;
+        if (is_in_window(buffer->state)) ++in_window;
+      }
+    }
+    EXPECT_EQ(port_.machine.on_device(), bytes);
+    EXPECT_EQ(port_.counted, bytes);
+    std::size_t seen = 0;
+    port_.machine.for_each_in_window([&](const TestBuffer& each) {
+      EXPECT_TRUE(is_in_window(each.state));
+      ++seen;
+      return true;
+    });
+    EXPECT_EQ(seen, in_window);
+  }
+
+  std::mt19937_64 random_;
+  TestPort port_;
+};
+
+TEST(StepMachine, KeepsItsBooksWhateverComes) {
+  const int cases = testing::cases_of(20'000, 20);
+  for (int i = 0; i < cases && !::testing::Test::HasFailure(); ++i) {
+    SCOPED_TRACE("seed " + std::to_string(i));
+    RandomStep(static_cast<std::uint64_t>(i)).run();
+  }
+}
+
+}  // namespace
+}  // namespace spillway
