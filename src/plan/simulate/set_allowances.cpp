@@ -115,7 +115,7 @@ void Simulator::set_allowances(Bytes budget, Plan& plan) const {
   StepLimits limits;
   limits.windows = false;
   limits.set_shard_windows(plan.limits);
-  limits.host = plan.limits.host ? to_signed(*plan.limits.host) : kNoLimit;
+  if (plan.limits.host) limits.host = to_signed(*plan.limits.host);
   const std::int64_t wanted = to_signed(budget);
   if (schedule_.size() <= 2) return find_allowances(chunks, schedule_, limits, wanted, {}, plan);
   // The newest pass and the reloads of the oldest compete for memory: the fastest shares win.

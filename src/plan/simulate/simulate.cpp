@@ -11,23 +11,23 @@
 namespace spillway {
 namespace {
 
+std::int64_t pick(std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
+  const std::uint64_t most = EngineLimits::kNone;
+  return static_cast<std::int64_t>(std::min(first.value_or(second.value_or(last)).count(), most));
+}
+
 StepLimits limits_of(const Plan& plan, const Limits& windows) {
-  const auto pick = [](std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
-    const Bytes bytes = first.value_or(second.value_or(last));
-    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
-    return static_cast<std::int64_t>(std::min(bytes.count(), kMost));
-  };
-  const Bytes all(std::numeric_limits<std::uint64_t>::max());
+  const Bytes all(EngineLimits::kNone);
   StepLimits limits;
-  limits.offload_window = pick(plan.limits.offload_window, windows.offload_window, kDefaultWindow);
-  limits.prefetch_window =
-      pick(plan.limits.prefetch_window, windows.prefetch_window, kDefaultWindow);
   limits.host = pick(plan.limits.host, windows.host, all);
-  if (plan.max_pending_release)
-    limits.max_pending_release = pick(plan.max_pending_release, std::nullopt, all);
-  if (plan.max_prefetch) limits.max_prefetch = pick(plan.max_prefetch, std::nullopt, all);
-  limits.shard_offload_window = limits.offload_window;
-  limits.shard_prefetch_window = limits.prefetch_window;
+  EngineLimits& engine = limits.engine;
+  engine.offload_window = pick(plan.limits.offload_window, windows.offload_window, kDefaultWindow);
+  engine.prefetch_window =
+      pick(plan.limits.prefetch_window, windows.prefetch_window, kDefaultWindow);
+  engine.pending_release = pick(plan.max_pending_release, std::nullopt, all);
+  engine.prefetch = pick(plan.max_prefetch, std::nullopt, all);
+  engine.shard_offload_window = engine.offload_window;
+  engine.shard_prefetch_window = engine.prefetch_window;
   return limits;
 }
 
@@ -86,10 +86,8 @@ AloneTimes Simulator::times_alone(const Plan& plan, const Limits& windows) const
   return alone;
 }
 
-Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
-                          AloneTimes* alone) const {
-  const std::vector<PlannedChunk> chunks = planned_chunks(plan);
-  const StepLimits limits = limits_of(plan, windows);
+StepWalk::Tails Simulator::settled_tails(const std::vector<PlannedChunk>& chunks,
+                                         const StepLimits& limits) const {
   StepWalk::Tails tails;
   // Buffers that stay on the device free host memory, so more may be offloaded than in the step
   // before.
@@ -102,6 +100,25 @@ Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
     tails = step_before.tails();
     if (settled) break;
   }
+  return tails;
+}
+
+CommandLog Simulator::commands(const Plan& plan, const Limits& windows) const {
+  const std::vector<PlannedChunk> chunks = planned_chunks(plan);
+  const StepLimits limits = limits_of(plan, windows);
+  StepListener nobody;
+  StepWalk walk(chunks, schedule_, limits, nobody, settled_tails(chunks, limits));
+  CommandLog log;
+  walk.log_to(log);
+  walk.run();
+  return log;
+}
+
+Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
+                          AloneTimes* alone) const {
+  const std::vector<PlannedChunk> chunks = planned_chunks(plan);
+  const StepLimits limits = limits_of(plan, windows);
+  StepWalk::Tails tails = settled_tails(chunks, limits);
   TimedStep timed(chunks, schedule_, profile_.link, shard_, trace, alone);
   StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
   walk.run();

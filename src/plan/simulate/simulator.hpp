@@ -28,6 +28,9 @@ class Simulator {
   [[nodiscard]] Simulation run(const Plan& plan, const Limits& windows = {},
                                bool trace = false) const;
 
+  /// The engine's commands in that step: those that it gives a session under the plan.
+  [[nodiscard]] CommandLog commands(const Plan& plan, const Limits& windows = {}) const;
+
   /// What the profile's moments would take without copies, if their times are those of passes
   /// under the plan; by chunk and moment. Same precondition.
   [[nodiscard]] AloneTimes times_alone(const Plan& plan, const Limits& windows = {}) const;
@@ -45,6 +48,9 @@ class Simulator {
 
  private:
   [[nodiscard]] std::vector<PlannedChunk> planned_chunks(const Plan& plan) const;
+  /// Where the copies that are skipped begin, once that is the same in each step.
+  [[nodiscard]] StepWalk::Tails settled_tails(const std::vector<PlannedChunk>& chunks,
+                                              const StepLimits& limits) const;
   Simulation run(const Plan& plan, const Limits& windows, bool trace, AloneTimes* alone) const;
 
   const Profile& profile_;

@@ -1,21 +1,35 @@
 #include "plan/simulate/step_walk.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "spillway/core/index.hpp"
 
 namespace spillway {
 
+void StepLimits::set_shard_windows(const Limits& limits) {
+  const auto bytes = [](std::optional<Bytes> limit) {
+    const std::uint64_t most = EngineLimits::kNone;
+    return static_cast<std::int64_t>(std::min(limit.value_or(kDefaultWindow).count(), most));
+  };
+  engine.shard_offload_window = bytes(limits.offload_window);
+  engine.shard_prefetch_window = bytes(limits.prefetch_window);
+}
+
 StepWalk::StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
                    const StepLimits& limits, StepListener& listener, Tails tails)
     : chunks_(chunks),
       schedule_(schedule),
-      limits_(limits),
       listener_(listener),
-      tails_(std::move(tails)) {
+      tails_(std::move(tails)),
+      port_(schedule, listener, limits.host, limits.windows, forwards_of(schedule)) {
+  port_.machine().set_limits(limits.engine);
   lay_out();
+}
+
+std::size_t StepWalk::forwards_of(const PassSchedule& schedule) {
+  return static_cast<std::size_t>(std::count_if(
+      schedule.begin(), schedule.end(), [](const PassStep& step) { return !step.backward; }));
 }
 
 void StepWalk::lay_out() {
@@ -42,52 +56,54 @@ void StepWalk::lay_out() {
 }
 
 void StepWalk::run() {
-  for (step_ = 0; step_ < schedule_.size(); ++step_) {
-    const PassStep& step = schedule_[step_];
-    if (!step.backward) {
-      Pass& pass = passes_.emplace_back();
-      pass.key = step;
-      pass.chunk = parts_[passes_.size() - 1].chunk;
-      pass.items.resize(chunk_of(pass).items.size());
-      found_tails_.push_back(std::numeric_limits<int>::max());
-      close_forward();
-      open_ = static_cast<int>(passes_.size()) - 1;
-    }
-    const int number = step.backward ? find_pass(step) : static_cast<int>(passes_.size()) - 1;
-    now_ = {number, parts_[to_index(number)].chunk, step.backward, 0};
+  for (port_.step = 0; port_.step < schedule_.size(); ++port_.step) {
+    const PassStep& step = schedule_[port_.step];
+    if (!step.backward) begin_pass(step);
+    const int number =
+        step.backward ? port_.number_of(step) : static_cast<int>(port_.passes().size()) - 1;
+    port_.now = {number, parts_[to_index(number)].chunk, step.backward, 0};
     find_base();
-    const PassModel& model = *chunk_of(now_).model;
+    const PassModel& model = *chunk_of(port_.now).model;
     if (step.backward) {
       run_part(model.backward_begins, model.end);
-      passes_[to_index(number)].ended = true;
+      current().ended = true;
     } else {
       run_part(0, model.backward_begins - 1);
     }
   }
 }
 
-int StepWalk::find_pass(const PassStep& step) const {
-  const auto found = std::find_if(passes_.begin(), passes_.end(), [&](const Pass& pass) {
-    return pass.key.chunk == step.chunk && pass.key.micro_batch == step.micro_batch;
-  });
-  return static_cast<int>(found - passes_.begin());
+void StepWalk::begin_pass(const PassStep& step) {
+  const std::size_t number = port_.passes().size();
+  port_.begin_pass(step, chunks_[to_index(parts_[number].chunk)]);
+  found_tails_.emplace_back();
+  if (number < tails_.size() && backward_is_near(step)) port_.passes().back().tail = tails_[number];
+}
+
+bool StepWalk::backward_is_near(const PassStep& step) const {
+  for (std::size_t at = port_.step + 1; at < schedule_.size(); ++at) {
+    const PassStep& next = schedule_[at];
+    if (!next.backward) return false;
+    if (next.chunk == step.chunk && next.micro_batch == step.micro_batch) return true;
+  }
+  return false;
 }
 
 void StepWalk::find_base() {
   base_bytes_ = 0;
   std::vector<bool> ended(chunks_.size());
-  for (std::size_t i = 0; i < passes_.size(); ++i) {
-    const Pass& pass = passes_[i];
+  for (const SimPass& pass : port_.passes()) {
     if (pass.ended) {
-      ended[to_index(pass.chunk)] = true;
-    } else if (static_cast<int>(i) != now_.pass) {
-      base_bytes_ += chunk_of(pass).between_bytes;
+      ended[to_index(parts_[to_index(pass.number)].chunk)] = true;
+    } else if (pass.number != port_.now.pass) {
+      base_bytes_ += pass.chunk->between_bytes;
     }
   }
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     if (ended[i]) base_bytes_ += chunks_[i].persistent_bytes;
   }
-  grown_ = ended[to_index(now_.chunk)] ? &chunks_[to_index(now_.chunk)].grown_bytes : nullptr;
+  const std::size_t chunk = to_index(port_.now.chunk);
+  grown_ = ended[chunk] ? &chunks_[chunk].grown_bytes : nullptr;
 }
 
 std::int64_t StepWalk::untracked_at(const StepPosition& at) const {
@@ -96,22 +112,23 @@ std::int64_t StepWalk::untracked_at(const StepPosition& at) const {
 }
 
 bool StepWalk::backward_follows(int pass) const {
-  if (step_ + 1 >= schedule_.size()) return false;
-  const PassStep& next = schedule_[step_ + 1];
-  return next.backward && find_pass(next) == pass;
+  if (port_.step + 1 >= schedule_.size()) return false;
+  const PassStep& next = schedule_[port_.step + 1];
+  return next.backward && port_.number_of(next) == pass;
 }
 
 void StepWalk::run_part(int first, int last) {
-  for (now_.moment = first; now_.moment <= last; ++now_.moment) {
-    const Moment& moment = chunk_of(now_).moment(now_.moment);
-    passes_[to_index(now_.pass)].moment = now_.moment;
-    listener_.computes(now_, moment.compute_ns, bytes_with(untracked_at(now_)));
+  StepPosition& now = port_.now;
+  for (now.moment = first; now.moment <= last; ++now.moment) {
+    const Moment& moment = chunk_of(now).moment(now.moment);
+    current().moment = now.moment;
+    listener_.computes(now, moment.compute_ns, bytes_with(untracked_at(now)));
     act();
   }
 }
 
 void StepWalk::act() {
-  const Moment& moment = chunk_of(now_).moment(now_.moment);
+  const Moment& moment = chunk_of(port_.now).moment(port_.now.moment);
   run_events(ItemEventKind::kAllocated, ItemEventKind::kLastForwardUse);
   switch (moment.kind) {
     case MomentKind::kCallBegins:
@@ -132,9 +149,13 @@ void StepWalk::act() {
       run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
       break;
   }
-  Pass& pass = passes_[to_index(now_.pass)];
-  const std::vector<CachedBytes>& cached = chunk_of(pass).replays.cached;
-  for (; pass.next_cached < cached.size() && cached[pass.next_cached].moment == now_.moment;
+  add_cached();
+}
+
+void StepWalk::add_cached() {
+  SimPass& pass = current();
+  const std::vector<CachedBytes>& cached = pass.chunk->replays.cached;
+  for (; pass.next_cached < cached.size() && cached[pass.next_cached].moment == port_.now.moment;
        ++pass.next_cached) {
     cached_bytes_ += cached[pass.next_cached].bytes - pass.cached;
     pass.cached = cached[pass.next_cached].bytes;
@@ -142,55 +163,97 @@ void StepWalk::act() {
 }
 
 void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
-  for (const ItemEvent& event : chunk_of(now_).events_at(now_.moment)) {
+  SimPass& pass = current();
+  for (const ItemEvent& event : pass.chunk->events_at(port_.now.moment)) {
     if (event.kind < first || event.kind > last) continue;
-    const ItemRef what{now_.pass, event.item};
     switch (event.kind) {
       case ItemEventKind::kAllocated:
-        set_hidden(what, 1);
+        port_.set_hidden(pass, event.item, 1);
         break;
       case ItemEventKind::kLastForwardUse:
-        if (item(what).managed) set_hidden(what, 0);
+        if (pass.chunk->items[to_index(event.item)].managed) port_.set_hidden(pass, event.item, 0);
         break;
       case ItemEventKind::kAnchored:
-        add_to_device(what);
-        if (item(what).part > 0) {
-          start_shard(what);
-        } else if (item(what).action == ActionKind::kOffload) {
-          start_offload(what);
-        }
+        port_.enter(pass, event.item);
         break;
       case ItemEventKind::kGivenUp:
-        remove_from_device(what);
+        port_.machine().discard(pass.items[to_index(event.item)]);
         break;
       case ItemEventKind::kFreed:
-        give_up(what);
+        port_.freed(pass, event.item);
         break;
     }
   }
 }
 
-bool StepWalk::model_has(ItemRef what) const {
-  return passes_[to_index(what.pass)].moment < item(what).model_until;
+void StepWalk::save(int site) {
+  SimPass& pass = current();
+  const int id = pass.chunk->model->chunk->sites[to_index(site)].buffer;
+  const PlannedItem& item = pass.chunk->items[to_index(id)];
+  if (item.managed && item.entered == port_.now.moment) port_.enter(pass, id);
+  run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
+  std::optional<std::int64_t> allowed = listener_.saved(*this, port_.now, site);
+  const std::vector<Bytes>& allowance = pass.chunk->plan->forward_allowance;
+  if (!allowed && !allowance.empty()) {
+    allowed = static_cast<std::int64_t>(allowance[to_index(site)].count());
+  }
+  port_.machine().saved(pass, allowed);
 }
 
-void StepWalk::set_hidden(ItemRef what, int hidden) {
-  ItemState& now = state(what);
-  hidden_bytes_ += (hidden - now.hidden) * item(what).bytes;
-  now.hidden = static_cast<signed char>(hidden);
+void StepWalk::begin_backward() {
+  port_.close_forward();
+  SimPass& pass = current();
+  if (to_index(pass.number) + 1 == port_.passes().size()) {
+    found_tails_[to_index(pass.number)] = port_.machine().tail_of(pass);
+  }
+  port_.machine().begin_backward(pass);
+  port_.shards().begin_backward(pass);
 }
 
-void StepWalk::add_to_device(ItemRef what) {
-  state(what).on_device = true;
-  managed_bytes_ += item(what).bytes;
-  // What the model holds of an anchor is among the others' bytes too.
-  set_hidden(what, item(what).anchor && model_has(what) ? -1 : 0);
+void StepWalk::unpack(int unpack) {
+  SimPass& pass = current();
+  const int id = pass.chunk->model->chunk->unpack_order[to_index(unpack)];
+  const PlannedItem& item = pass.chunk->items[to_index(id)];
+  const bool caller_owned = pass.chunk->model->buffers[to_index(id)].caller_owned;
+  if (!caller_owned && (!item.managed || item.entered < 0)) return;
+  port_.fetched = 0;
+  port_.shards().begin_due(pass, id);
+  SimBuffer& buffer = pass.items[to_index(id)];
+  if (caller_owned) {
+    // It is on the device.
+  } else if (item.action != ActionKind::kRecompute) {
+    port_.machine().make_available(buffer);
+  } else if (!is_on_device(buffer.state)) {
+    recompute(buffer, unpack);
+  }
+  std::optional<std::int64_t> allowed = listener_.unpacked(*this, port_.now, unpack, port_.fetched);
+  const std::vector<Bytes>& allowance = pass.chunk->plan->backward_allowance;
+  if (!allowed && !allowance.empty()) {
+    allowed = static_cast<std::int64_t>(allowance[to_index(unpack)].count());
+  }
+  port_.machine().prefetch(allowed);
 }
 
-void StepWalk::remove_from_device(ItemRef what) {
-  state(what).on_device = false;
-  managed_bytes_ -= item(what).bytes;
-  set_hidden(what, !item(what).anchor && model_has(what) ? 1 : 0);
+void StepWalk::recompute(SimBuffer& buffer, int unpack) {
+  SimPass& pass = *buffer.pass;
+  const std::vector<ReplayJob>& jobs = pass.chunk->replays.jobs;
+  if (pass.next_job < jobs.size() && jobs[pass.next_job].unpack == unpack) {
+    replay(pass, jobs[pass.next_job++]);
+  } else {
+    port_.machine().recomputed(buffer);  // The model still has it.
+  }
+}
+
+void StepWalk::replay(SimPass& pass, const ReplayJob& job) {
+  for (const int read : job.reads) port_.machine().make_available(pass.items[to_index(read)]);
+  // Both pieces around the moment had at least what is there now.
+  const StepPosition& now = port_.now;
+  const StepPosition after{now.pass, now.chunk, true, now.moment + 1};
+  const std::int64_t other = std::min(untracked_at(now), untracked_at(after));
+  std::int64_t made = 0;
+  for (const int each : job.makes) made += pass.chunk->items[to_index(each)].bytes;
+  listener_.repeats(now, job, bytes_with(other) - pass.cached + made + job.transient_bytes);
+  for (const int each : job.makes) port_.machine().recomputed(pass.items[to_index(each)]);
 }
 
 }  // namespace spillway

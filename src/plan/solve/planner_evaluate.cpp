@@ -164,8 +164,7 @@ void Evaluator::walk(const Plan& plan, StepListener& listener) const {
         planned(simulator_.models()[i], plan.chunks[i], plan.limits, simulator_.shard().ranks));
   }
   StepLimits limits;
-  limits.host = plan.limits.host ? static_cast<std::int64_t>(plan.limits.host->count())
-                                 : std::numeric_limits<std::int64_t>::max() / 2;
+  if (plan.limits.host) limits.host = static_cast<std::int64_t>(plan.limits.host->count());
   limits.set_shard_windows(plan.limits);
   StepWalk(chunks, schedule(), limits, listener, {}).run();
 }
