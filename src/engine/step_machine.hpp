@@ -70,6 +70,7 @@ class StepMachine {
 
   /// The plan offloads it: copies it out, or holds it back if its backward is expected to follow.
   void offload(Buffer& buffer, WeakBuffer weak) {
+    if (buffer.footprint == 0) return;  // Nothing would leave.
     Pass& pass = port_.pass_of(buffer);
     buffer.offload = pass.offloads++;
     buffer.before = pass.offloaded;

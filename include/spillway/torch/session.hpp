@@ -276,6 +276,7 @@ class Session {
   [[nodiscard]] SessionReport report() const;
 
  private:
+  friend struct SessionInternals;  // For tests.
   std::shared_ptr<SessionCore> core_;
 };
 

@@ -179,7 +179,7 @@ SessionReport SessionCore::report() const {
   report.host_peak = tier_->counts().peak;
   report.host_pinned = slab_->usage().pinned;
   report.host_problem = slab_->problem();
-  report.device_now = Bytes(on_device_);
+  report.device_now = Bytes(static_cast<std::uint64_t>(machine_.on_device()));
   report.host_now = tier_->counts().current;
   report.shard = shard_report();
   if (options_.budget) report.budget = budget_report();

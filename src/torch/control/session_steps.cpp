@@ -168,7 +168,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   last_tails_ = std::exchange(tails_, {});
   if (checks_copies_) copy_checks_.prepare(device_->torch_device());
   step_ = StepCounts{};
-  step_.on_device_peak = on_device_;
+  machine_.reset_peak();
   step_.saved_peak = saved_;
   step_.kept_peak = kept_bytes_;
   weight_numbers_.begin_step(recording_);
@@ -297,6 +297,7 @@ void SessionCore::close_step() {
   const bool complete = follower_.complete();
   if (!complete) count_fallback("the step ended before its schedule was complete");
   waits_.end_step();
+  step_.on_device_peak = static_cast<std::size_t>(machine_.peak());
   step_.device_peak = device_->peak();
   if (clock_.running()) {
     clock_.stop();
@@ -438,11 +439,7 @@ void SessionCore::adopt_plan(Plan plan) {
 }
 
 void SessionCore::lay_out() {
-  const Bytes window =
-      plan_->limits.offload_window.value_or(options_.offload_window.value_or(kDefaultWindow));
-  out_window_.set_limit(plan_->max_pending_release.value_or(window));
-  reload_window_.set_limit(plan_->max_prefetch.value_or(
-      plan_->limits.prefetch_window.value_or(options_.prefetch_window.value_or(kDefaultWindow))));
+  set_engine_limits(plan_->limits);
   layouts_.clear();
   for (const ChunkPlan& chunk : plan_->chunks) {
     const std::shared_ptr<ChunkLayout> layout = layout_of(chunk, plan_->budget.has_value());
@@ -452,7 +449,6 @@ void SessionCore::lay_out() {
     }
     layouts_[chunk.chunk] = layout;
   }
-  sharding_.window.set_limit(window);
   sharding_.digest = shard_digest(*plan_);
 }
 

@@ -73,8 +73,9 @@ Trace SessionCore::trace() const {
   {
     const std::lock_guard lock(mutex_);
     traced = traced_;
-    options.windows.offload_window = out_window_.limit();
-    options.windows.prefetch_window = reload_window_.limit();
+    const auto bytes = [](std::int64_t limit) { return Bytes(static_cast<std::uint64_t>(limit)); };
+    options.windows.offload_window = bytes(machine_.limits().offload_window);
+    options.windows.prefetch_window = bytes(machine_.limits().prefetch_window);
     options.shard = shard_model();
   }
   if (measured == nullptr || traced == nullptr) {

@@ -21,14 +21,11 @@ void SessionCore::note_capture() {
 
 at::Tensor SessionCore::unpack_captured(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard lock(mutex_);
-  const bool complete = buffer.on_device() && (buffer.ready || !buffer.reloading);
+  const bool complete = buffer.on_device() && buffer.state != BufferState::kReloading;
   if (complete && buffer.shard == nullptr) {
     note_capture();
     // The graph will read this address whenever it is launched.
-    if (buffer.in_window) {
-      (void)out_window_.take([&](const WeakBuffer& each) { return each.lock().get() == &buffer; });
-      buffer.in_window = false;
-    }
+    if (is_in_window(buffer.state)) machine_.keep(buffer);
     return window.on(buffer.storage);
   }
   const char* const found = buffer.shard != nullptr ? "sharded"

@@ -90,11 +90,6 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
     : options_(std::move(options)),
       device_(std::move(device)),
       stream_events_(device_->device(), Timing::kOff),
-      out_window_(limits_of(options_).offload_window.value_or(
-          options_.offload_window.value_or(kDefaultWindow))),
-      reload_window_(limits_of(options_).prefetch_window.value_or(
-          options_.prefetch_window.value_or(kDefaultWindow))),
-      sharding_(out_window_.limit()),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
       watch_(device_->granularity()),
@@ -110,6 +105,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   limited_tier_ = std::make_unique<LimitedTier>(*host_tier_, host);
   tier_ = std::make_unique<CountingTier>(*limited_tier_);
   engine_ = std::make_unique<TransferEngine>(device_->device(), *tier_);
+  set_engine_limits(limits);
   if (options_.fuse_replays) chains_ = device_->make_chain_runner();
   if (options_.plan) use_plan(*options_.plan);
   // Before any step, so that it does not count as the memory of one.
@@ -232,7 +228,7 @@ void SessionCore::begin_explicit_pass(StepNumber number, PassKey key) {
 
 void SessionCore::begin_pass(PassKey key) {
   close_forward();
-  copy_skipped();  // Another forward runs before the backward, so they must be copied now.
+  machine_.copy_held();
   backward_announced_ = false;
   auto pass = std::make_shared<Pass>();
   pass->key = key;
@@ -343,7 +339,8 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
   note_stream(pass, *buffer->stream);
-  count_allocated(buffer->bytes);
+  buffer->footprint = static_cast<std::int64_t>(handed_out(buffer->bytes));
+  machine_.enter(*buffer);
   if (id >= 0) {
     pass.buffers[static_cast<std::size_t>(id)] = buffer;
   } else {
@@ -356,73 +353,7 @@ void SessionCore::start_offload(const BufferRef& buffer) {
   if (checks_copies_ && buffer->digest < 0) {
     buffer->digest = digest_of(buffer->storage, *buffer->stream);
   }
-  if (!may_skip_copy(*buffer) && !copy_out(*buffer)) return;
-  buffer->in_window = true;
-  out_window_.push(buffer, Bytes(buffer->bytes));
-  if (!has_allowance(*buffer->pass)) release_overdue();
-}
-
-bool SessionCore::has_allowance(const Pass& pass) {
-  return pass.layout != nullptr && !pass.layout->forward_allowance.empty();
-}
-
-bool SessionCore::may_skip_copy(SavedBuffer& buffer) {
-  Pass& pass = *buffer.pass;
-  buffer.number = pass.offloads++;
-  buffer.before = pass.offloaded;
-  pass.offloaded += buffer.bytes;
-  // With other sizes than in the last step it is unknown where the tail begins.
-  if (buffer.number == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
-  return buffer.number >= pass.tail.first;
-}
-
-bool SessionCore::copy_out(SavedBuffer& buffer) {
-  if (buffer.bytes == 0) return false;  // An anchor of a pass without rows.
-  if (!buffer.has_saved_memory(*buffer.storage.unsafeGetStorageImpl())) {
-    return_to_owner(buffer);
-    return false;
-  }
-  MemoryHold hold = device_->hold(buffer.storage);
-  const auto* const data = static_cast<const std::byte*>(buffer.storage.data());
-  std::optional<Ticket> ticket = engine_->offload({data, buffer.bytes}, *buffer.stream);
-  if (!ticket) {
-    note_no_room(buffer.bytes);
-    return false;
-  }
-  buffer.ticket = std::move(*ticket);
-  buffer.memory_hold = std::move(hold);
-  if (!buffer.memory_hold && !device_->computes_beside()) {
-    // Nothing else keeps the memory readable until the copy has been made.
-    engine_->release(buffer.ticket, *buffer.stream);
-    device_->catch_up(*buffer.stream);
-  }
-  step_.bytes_out += Bytes(buffer.bytes);
-  if (tracing_ != nullptr) tracing_->copied_out(*buffer.pass, buffer.id, buffer.ticket.id());
-  return true;
-}
-
-void SessionCore::copy_skipped() {
-  out_window_.for_each([this](const WeakBuffer& each) {
-    if (const BufferRef buffer = each.lock(); buffer != nullptr && !buffer->ticket) {
-      (void)copy_out(*buffer);
-    }
-  });
-}
-
-void SessionCore::note_no_room(std::size_t bytes) {
-  const std::string problem = slab_->problem();
-  count_fallback(problem.empty() ? "the host tier is full" : "host memory could not be allocated");
-  if (std::exchange(warned_no_room_, true)) return;
-  const std::string what =
-      problem.empty()
-          ? to_string(tier_->counts().current) + " of at most " + to_string(tier_->capacity()) +
-                " are in use; raise `host` under [limits] in the rules, or SessionOptions::host"
-          : problem;
-  TORCH_WARN(
-      "[offload] no room in host memory for a buffer of ", to_string(Bytes(bytes)),
-      ", which stays on the device: ", what,
-      ". The session continues and counts such buffers in its report. This warning appears once "
-      "per session.");
+  machine_.offload(*buffer, buffer);
 }
 
 std::size_t SessionCore::handed_out(std::size_t bytes) const {
@@ -430,9 +361,24 @@ std::size_t SessionCore::handed_out(std::size_t bytes) const {
   return (bytes + step - 1) / step * step;
 }
 
-void SessionCore::count_allocated(std::size_t bytes) {
-  on_device_ += handed_out(bytes);
-  step_.on_device_peak = std::max(step_.on_device_peak, on_device_);
+void SessionCore::set_engine_limits(const Limits& limits) {
+  const auto bytes = [](Bytes limit) {
+    const std::uint64_t most = EngineLimits::kNone;
+    return static_cast<std::int64_t>(std::min(limit.count(), most));
+  };
+  const auto window = [&](std::optional<Bytes> planned, std::optional<Bytes> otherwise) {
+    return bytes(planned.value_or(otherwise.value_or(kDefaultWindow)));
+  };
+  EngineLimits of_engine;
+  of_engine.offload_window = window(limits.offload_window, options_.offload_window);
+  of_engine.prefetch_window = window(limits.prefetch_window, options_.prefetch_window);
+  if (plan_ != nullptr && plan_->max_pending_release) {
+    of_engine.pending_release = bytes(*plan_->max_pending_release);
+  }
+  if (plan_ != nullptr && plan_->max_prefetch) of_engine.prefetch = bytes(*plan_->max_prefetch);
+  of_engine.shard_offload_window = of_engine.offload_window;
+  of_engine.shard_prefetch_window = of_engine.prefetch_window;
+  machine_.set_limits(of_engine);
 }
 
 void SessionCore::register_fixed(const at::Tensor& tensor, FixedReason reason) {

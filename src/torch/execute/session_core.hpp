@@ -21,10 +21,10 @@
 #include "spillway/plan/simulate.hpp"
 #include "spillway/torch/session.hpp"
 #include "spillway/transfer/engine.hpp"
-#include "spillway/transfer/windows.hpp"
 #include "torch/device/torch_device.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/schedule_follower.hpp"
+#include "torch/execute/torch_port.hpp"
 #include "torch/graph/storage_pin.hpp"
 #include "torch/graph/tensor_window.hpp"
 #include "torch/graph/weight_numbers.hpp"
@@ -58,9 +58,6 @@ enum class Trust {
   kVerified,    ///< All of them had the original bits.
   kMismatched,  ///< One of them had others.
 };
-
-/// The size of both windows where neither rules nor plan nor options set one.
-inline constexpr Bytes kDefaultWindow{1ULL << 30U};
 
 class SessionCore final : public Interceptor,
                           public CallListener,
@@ -110,6 +107,12 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
   [[nodiscard]] Trace trace() const;
 
+  /// Writes the engine's commands to `log` from here on; null: no more.
+  void log_commands(CommandLog* log) {
+    const std::lock_guard lock(mutex_);
+    machine_.log_to(log);
+  }
+
   /// As untimed_wait().
   void wait_untimed(const std::function<void()>& wait);
 
@@ -129,6 +132,8 @@ class SessionCore final : public Interceptor,
   void call_failed(const char* name, const std::exception_ptr& error) noexcept override;
 
  private:
+  friend class TorchPort;  // It carries out what the engine decides, on what the session has.
+
   using BufferRef = std::shared_ptr<SavedBuffer>;
   using WeakBuffer = std::weak_ptr<SavedBuffer>;
 
@@ -144,11 +149,6 @@ class SessionCore final : public Interceptor,
    private:
     SessionCore* core_ = nullptr;  // Null while nothing is timed.
     std::uint64_t clock_start_ = 0;
-  };
-
-  struct ReloadItem {
-    WeakBuffer buffer;
-    Bytes bytes;
   };
 
   /// The plan for a schedule other than this step's.
@@ -209,22 +209,14 @@ class SessionCore final : public Interceptor,
   void note_first_save(Pass& pass);
   void note_unrecorded_chunk();
   void start_offload(const BufferRef& buffer);
-  [[nodiscard]] bool may_skip_copy(SavedBuffer& buffer);
-  [[nodiscard]] bool copy_out(SavedBuffer& buffer);
-  void copy_skipped();
-  void note_no_room(std::size_t bytes);
   void set_kept_bytes(SavedBuffer& buffer, std::size_t bytes);
-  [[nodiscard]] static bool has_allowance(const Pass& pass);
-  void release_overdue();
   void release_to_allowance(Pass& pass, std::size_t site);
-  void release_from_window(const BufferRef& buffer);
   /// Where a pass saves more than was profiled and the budget has no room for it: offloads buffers
   /// that were planned to be kept, the first saved first, until at most `allowed` bytes are on the
   /// device.
-  void make_room(Pass& pass, std::size_t allowed);
+  void make_room(Pass& pass, std::int64_t allowed);
   /// An allowance less the growth of the pass, because untracked bytes grow with its buffers.
-  [[nodiscard]] std::size_t allowed_in(const Pass& pass, std::size_t allowance) const;
-  void release(const BufferRef& released);
+  [[nodiscard]] std::int64_t allowed_in(const Pass& pass, std::size_t allowance) const;
 
   // Memory that others own.
   /// The owner of the original has freed or replaced its memory: from here on the session does what
@@ -350,19 +342,7 @@ class SessionCore final : public Interceptor,
   void detach_from_book(SavedBuffer& buffer);
   void begin_backward(Pass& pass);
   void remember_tail(const Pass& pass);
-  void queue_reloads(Pass& pass);
-  void take_from_window(const BufferRef& buffer);
-  void queue_next_pass();
-  void ensure_on_device(SavedBuffer& buffer);
   void prefetch(const Pass& pass);
-  [[nodiscard]] std::optional<ReloadItem> next_reload(const Pass& pass);
-  void start_reload(SavedBuffer& buffer);
-  [[nodiscard]] bool adopt_if_alive(SavedBuffer& buffer);
-  /// The same after an all-gather or a replay: the other ranks needed this one to take part in
-  /// those, whatever it reads itself.
-  void adopt_instead(SavedBuffer& buffer);
-  /// In a recording step: others than the session hold the buffer's storage in backward.
-  static void note_held(SavedBuffer& buffer);
 
   // Collectives that replays repeat.
   struct Collectives {
@@ -395,24 +375,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool may_shard_now(Signature signature);
   void answer_shards(Pass& pass, std::size_t unanswered);
   void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
-  void offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
-  void release_part(ShardedBuffer& shard);
-  /// Releases the parts of all passes but `pass`, whose parts are used where they are.
-  void release_parts_of_others(const Pass& pass);
   void stop_sharding(Pass& pass);
   /// From here on no rank shards anything of the forward that ran last. Before every gather.
   void close_forward();
-  void all_gather_buffer(SavedBuffer& buffer);
-  void prefetch_gathers(Pass& pass);
-  [[nodiscard]] Pass* next_to_gather() const;
-  void begin_first_gather(Pass& pass);
-  void begin_due_gathers(Pass& pass, int id);
-  void begin_gather(Pass& pass);
-  void end_gather(ShardedBuffer& shard);
   void trace_gather(ShardedBuffer& shard);
-  void abandon_gather(ShardedBuffer& shard) noexcept;
-  void free_part(ShardedBuffer& shard);
-  void detach_shard(SavedBuffer& buffer);
   void end_sharding() noexcept;
   /// Buffers whose digests are not equal on all ranks; empty: the ranks saved different buffers.
   [[nodiscard]] std::optional<std::set<Verification::Key>> compare_digests();
@@ -529,8 +495,7 @@ class SessionCore final : public Interceptor,
   void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   /// What torch's allocator hands out for `bytes`; plans count in the same unit.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
-  void count_allocated(std::size_t bytes);
-  void count_freed(std::size_t bytes) { on_device_ -= handed_out(bytes); }
+  void set_engine_limits(const Limits& limits);
 
   SessionOptions options_;
   std::unique_ptr<TorchDevice> device_;
@@ -594,19 +559,16 @@ class SessionCore final : public Interceptor,
   Tails tails_;       // Of this step: what backward found in the window.
   Tails last_tails_;  // Of the previous step; expected in this one too.
 
-  OffloadWindow<WeakBuffer> out_window_;
-  ReloadWindow<ReloadItem> reload_window_;
+  TorchPort port_{*this};
+  StepMachine<TorchPort>& machine_ = port_.machine();
+  ShardMachine<TorchPort>& shards_ = port_.shards();
 
   struct Sharding {
-    explicit Sharding(Bytes limit) : window(limit) {}
-
     std::shared_ptr<ShardGroup> group;
     // Of gathers, in bytes per second; the same on all ranks.
     double speed = 0;
     // Of what all ranks' plans must have in common; 0: the plan shards nothing.
     std::uint64_t digest = 0;
-    // Bytes prefetched by gathers in this step; the same on all ranks.
-    std::uint64_t prefetch_window = 0;
     // This step shards.
     bool active = false;
     // This step verifies that the buffers planned to be sharded are equal on all ranks.
@@ -619,8 +581,6 @@ class SessionCore final : public Interceptor,
     bool verified = false;
     // The pass whose forward runs and may still shard.
     std::shared_ptr<Pass> open_pass;
-    // Parts whose copies to the host are under way.
-    OffloadWindow<std::shared_ptr<ShardedBuffer>> window;
     std::vector<std::pair<Verification::Key, at::Tensor>> digests;
     // Of the buffers that are verified, and what verification said.
     std::map<Verification::Key, std::set<Signature>> signatures;
@@ -663,7 +623,6 @@ class SessionCore final : public Interceptor,
   // Statistics.
   std::uint64_t steps_ = 0;
   std::uint64_t recorded_steps_ = 0;
-  std::size_t on_device_ = 0;   // Bytes of managed buffers on the device now.
   std::size_t saved_ = 0;       // The same if all saved buffers were kept.
   std::size_t kept_bytes_ = 0;  // Bytes of saved buffers that are planned to be kept.
   struct StepCounts {
@@ -685,7 +644,6 @@ class SessionCore final : public Interceptor,
   StepCounts last_step_;  // Of the last one that did not record.
   std::optional<MeasuredStep> measured_;
   std::map<std::string, std::uint64_t> fallbacks_;
-  bool warned_no_room_ = false;
   bool warned_capture_ = false;
   std::vector<std::pair<BufferRef, int>> deferred_drops_;  // While a stream was being captured.
   mutable WaitTimes waits_;

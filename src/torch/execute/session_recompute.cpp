@@ -123,11 +123,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     const auto alive = value.pin.lock();
     if (!alive) continue;
     count_fallback("a saved buffer was modified unseen by autograd: kept");
-    if (buffer->in_window) {
-      (void)out_window_.take([&](const WeakBuffer& other) { return other.lock() == buffer; });
-      buffer->in_window = false;
-    }
-    if (!buffer->on_device()) count_allocated(buffer->bytes);
+    machine_.keep(*buffer);
     buffer->storage = c10::Storage(alive);
     if (buffer->ticket) {
       buffer->ticket = Ticket();
@@ -304,7 +300,7 @@ void SessionCore::settle(const BufferRef& buffer) {
   buffer->windows.clear();
   keep_until_read(*buffer, buffer->storage);
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-  count_freed(buffer->bytes);
+  machine_.discard(*buffer);
 }
 
 void SessionCore::hold_root(ValueId root, RecipeBook& book) {

@@ -64,8 +64,8 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
   if (!buffer.on_device()) {
     // Who still holds a tensor may differ between ranks; which collectives they repeat must not.
     const bool on_all_ranks = buffer.pass->book->repeats_collectives();
-    if (on_all_ranks || !adopt_if_alive(buffer)) recompute_storage(lock, buffer);
-    if (on_all_ranks) adopt_instead(buffer);
+    if (on_all_ranks || !machine_.try_adopt(buffer)) recompute_storage(lock, buffer);
+    if (on_all_ranks) (void)port_.adopt(buffer);
   }
   prefetch(*buffer.pass);
   return window.on(buffer.storage);
@@ -75,7 +75,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
                                const TensorWindow& window) {
   if (buffer.compared) return window.on(buffer.compared);
   const Value& value = buffer.pass->book->value(buffer.value);
-  ensure_on_device(buffer);
+  machine_.make_available(buffer);
   const Verification::Key key{buffer.pass->key.chunk, buffer.id};
   std::set<Verification::Key> made_from = verified_inputs(buffer);
   try {
@@ -203,7 +203,7 @@ c10::Storage SessionCore::storage_of(const Value& value) {
   c10::Storage storage = value.root_storage;
   if (!storage) {
     const BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
-    if (is_stored(buffer)) ensure_on_device(*buffer);
+    if (is_stored(buffer)) machine_.make_available(*buffer);
     if (buffer != nullptr && buffer->on_device()) {
       (void)is_new_reader(*buffer, device_->current_stream());
       storage = buffer->storage;
@@ -232,7 +232,8 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& 
     SavedBuffer* const buffer = id == wanted.value ? &wanted : known.get();
     if (!value.recomputed) continue;
     // Another thread may have dropped the buffer meanwhile, or changed what it holds.
-    const bool waits = buffer != nullptr && (buffer->verify || !buffer->on_device());
+    const bool waits =
+        buffer != nullptr && (buffer->verify || buffer->state == BufferState::kDiscarded);
     if (!waits) {
       if (value.readers_left == 0) mutex_.free_outside(std::exchange(value.recomputed, {}));
       continue;
@@ -242,8 +243,7 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& 
     buffer->storage = std::exchange(value.recomputed, c10::Storage());
     buffer->stream = &device_->current_stream();
     buffer->readers = {buffer->stream};
-    buffer->ready = true;
-    count_allocated(buffer->bytes);
+    machine_.recomputed(*buffer);
   }
 }
 

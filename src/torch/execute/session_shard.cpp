@@ -58,21 +58,25 @@ void SessionCore::agree_on_sharding(bool verifies_now) {
   const std::uint64_t wants_verification = verifies_now || !sharding_.verified ? 1 : 0;
   const std::vector<std::uint64_t> words =
       ask({planned ? sharding_.digest : 0, planned ? wants_verification : 0,
-           reload_window_.limit().count(), compares ? std::uint64_t{1} : 0})
+           static_cast<std::uint64_t>(machine_.limits().prefetch_window),
+           compares ? std::uint64_t{1} : 0})
           ->read();
   bool same = words[0] != 0;
-  sharding_.prefetch_window = words[2];
+  std::uint64_t prefetch_window = words[2];
   sharding_.comparing = true;
   for (std::size_t i = 0; i < words.size(); i += 4) {
     same = same && words[i] == words[0];
     sharding_.verifying = sharding_.verifying || words[i + 1] != 0;
-    sharding_.prefetch_window = std::min(sharding_.prefetch_window, words[i + 2]);
+    prefetch_window = std::min(prefetch_window, words[i + 2]);
     sharding_.comparing = sharding_.comparing && words[i + 3] != 0;
   }
   if (!same && planned) {
     count_fallback(
         "a step was not sharded: a rank of the shard group recorded, or had another plan");
   }
+  EngineLimits limits = machine_.limits();
+  limits.shard_prefetch_window = static_cast<std::int64_t>(prefetch_window);
+  machine_.set_limits(limits);
   sharding_.verifying = sharding_.verifying && same;
   sharding_.active = same && !sharding_.verifying;
 }
@@ -125,7 +129,7 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
     return false;
   }
   if (!may_shard_now(buffer->signature)) return false;
-  const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->id == id; };
+  const auto is_it = [id](const std::shared_ptr<ShardedBuffer>& each) { return each->item == id; };
   const bool again = std::any_of(pass.asked.begin(), pass.asked.end(), is_it) ||
                      std::any_of(pass.shards.begin(), pass.shards.end(), is_it);
   if (!pass.shards_open || again || pass.shards_asked == pass.layout->shards) return false;
@@ -134,18 +138,22 @@ bool SessionCore::start_shard(const BufferRef& buffer) {
   auto shard = std::make_shared<ShardedBuffer>();
   shard->buffer = buffer;
   shard->group = sharding_.group;
-  shard->id = id;
-  shard->pass = pass.number;
+  shard->item = id;
+  shard->pass = &pass;
   shard->bytes = buffer->bytes;
+  shard->size = static_cast<std::int64_t>(handed_out(buffer->bytes));
   shard->part_bytes = part_of(buffer->bytes, group.size());
   shard->offload = buffer->action == ActionKind::kOffload;
   shard->stream = buffer->stream;
-  shard->part = device_->allocate(shard->part_bytes, *shard->stream);
-  count_allocated(shard->part_bytes);
+  const std::size_t all_parts = shard->part_bytes * static_cast<std::size_t>(group.size());
+  shard->part_size = static_cast<std::int64_t>(handed_out(shard->part_bytes));
+  shard->gathered = static_cast<std::int64_t>(handed_out(all_parts));
+  shard->part_storage = device_->allocate(shard->part_bytes, *shard->stream);
+  shards_.asked(*shard);
   const std::size_t begin = shard->part_bytes * static_cast<std::size_t>(group.rank());
   if (begin < buffer->bytes) {
     const std::size_t size = std::min(shard->part_bytes, buffer->bytes - begin);
-    bytes_of(shard->part, 0, size).copy_(bytes_of(buffer->storage, begin, size));
+    bytes_of(shard->part_storage, 0, size).copy_(bytes_of(buffer->storage, begin, size));
   }
   shard->answer =
       ask({word_of({progress_of(pass), static_cast<std::uint64_t>(id), buffer->signature}),
@@ -179,56 +187,24 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   const RecordingPause pause;  // Reading words may run operators.
   const bool agreed = all_same(shard->answer->read(), sharding_.group->size());
   shard->answer.reset();
-  BufferRef buffer = shard->buffer.lock();
-  if (buffer != nullptr && buffer->shard != shard) buffer.reset();
+  const BufferRef buffer = TorchPort::buffer_of(*shard);
   if (!agreed) {
     count_fallback("a buffer was not sharded: not every rank of the shard group saved it");
-    free_part(*shard);
+    shards_.refuse(*shard);
     if (buffer == nullptr) return;
     buffer->shard.reset();
     if (buffer->kept_bytes > 0) set_kept_bytes(*buffer, buffer->bytes);
     if (buffer->action == ActionKind::kOffload) start_offload(buffer);
     return;
   }
-  shard->state = ShardState::kInParts;
-  pass.shards.push_back(shard);
   ++step_.shard.buffers;
   step_.shard.bytes += Bytes(shard->bytes);
   step_.shard.part_bytes += Bytes(shard->part_bytes);
   if (buffer != nullptr) {
     keep_until_read(*buffer, buffer->storage);
     mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
-    count_freed(buffer->bytes);
   }
-  if (shard->offload) offload_part(pass, shard);
-}
-
-void SessionCore::offload_part(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard) {
-  const auto* const data = static_cast<const std::byte*>(shard->part.data());
-  std::optional<Ticket> ticket = engine_->offload({data, shard->part_bytes}, *shard->stream);
-  if (!ticket) return note_no_room(shard->part_bytes);
-  shard->ticket = std::move(*ticket);
-  shard->in_window = true;
-  step_.bytes_out += Bytes(shard->part_bytes);
-  if (tracing_ != nullptr) tracing_->copied_out(pass, shard->id, shard->ticket.id());
-  sharding_.window.push(shard, Bytes(shard->part_bytes));
-  while (const auto due = sharding_.window.pop_overdue()) release_part(**due);
-}
-
-void SessionCore::release_part(ShardedBuffer& shard) {
-  shard.in_window = false;
-  clock_.uses_stream();
-  waits_.time(WaitCause::kRelease, *shard.stream, [&] {
-    engine_->release(shard.ticket, *shard.stream);
-    device_->catch_up(*shard.stream);
-  });
-  mutex_.free_outside(std::exchange(shard.part, c10::Storage()));
-  count_freed(shard.part_bytes);
-}
-
-void SessionCore::release_parts_of_others(const Pass& pass) {
-  const auto other = [&](const auto& each) { return each->pass != pass.number; };
-  while (const auto found = sharding_.window.take(other)) release_part(**found);
+  shards_.split(pass, shard, shard->offload);
 }
 
 void SessionCore::stop_sharding(Pass& pass) {
@@ -245,15 +221,12 @@ void SessionCore::close_forward() {
   stop_sharding(*pass);
   const std::unique_ptr<ShardGroup::Exchange> answer = ask({progress, pass->saves});
   answer_shards(*pass, 0);
-  std::sort(pass->shards.begin(), pass->shards.end(), [&](const auto& a, const auto& b) {
-    return pass->layout->gathers.position[static_cast<std::size_t>(a->id)] <
-           pass->layout->gathers.position[static_cast<std::size_t>(b->id)];
-  });
+  shards_.order_gathers(*pass);
   if (all_same(answer->read(), sharding_.group->size())) return;
   // Its backward may read other buffers on each rank, and no gather may depend on that.
   count_fallback("a pass was not sharded: it was not the same on all ranks of the shard group");
   while (pass->gathers_begun < pass->shards.size()) {
-    begin_gather(*pass);
+    shards_.begin(*pass);
     ++step_.shard.regathered;
   }
 }

@@ -1,13 +1,13 @@
 /// One pass of a step, and the buffers it saved; internal. Guarded by the session's lock.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include <c10/core/Storage.h>
 
+#include "engine/records.hpp"
 #include "plan/profile/pass_moments.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
@@ -88,12 +88,6 @@ struct PassKey {
   friend bool operator==(const PassKey&, const PassKey&) = default;
 };
 
-/// The last offloads of a pass whose backward follows at once: their copies are skipped.
-struct PassTail {
-  int first = std::numeric_limits<int>::max();  // Position of the first among the offloads.
-  std::size_t before = 0;                       // Bytes offloaded before it.
-};
-
 /// Calls of one operator since the last save: what OperatorProfile::ordinal counts.
 struct CallCount {
   const OperatorTraits* traits = nullptr;
@@ -101,7 +95,7 @@ struct CallCount {
   int outside = 0;
 };
 
-struct Pass {
+struct Pass : PassRecord {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null in a recording step.
   std::unique_ptr<PassProfiler> profiler;
@@ -124,22 +118,15 @@ struct Pass {
   std::size_t skipped_bytes = 0;  // Of buffers before `reached` that the plan keeps.
   Match match = Match::kAsProfiled;
   std::size_t unpacks = 0;
-  PassTail tail;
-  int offloads = 0;
-  std::size_t offloaded = 0;  // Bytes.
-  std::size_t growth = 0;     // Bytes of buffers beyond their profiled sizes.
-  std::size_t next_kept = 0;  // The first buffer that make_room() has not considered yet.
-  bool backward_begun = false;
-  bool reloads_queued = false;
-  bool shards_open = false;                           // What it saves may still be sharded.
-  std::size_t shards_asked = 0;                       // How often the other ranks were asked.
+  std::size_t growth = 0;        // Bytes of buffers beyond their profiled sizes.
+  std::size_t next_kept = 0;     // The first buffer that make_room() has not considered yet.
+  bool shards_open = false;      // What it saves may still be sharded.
+  std::size_t shards_asked = 0;  // How often the other ranks were asked.
   std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in the order asked.
   // Sharded, or gathered again; in the order of gathers.
   std::vector<std::shared_ptr<ShardedBuffer>> shards;
-  std::vector<Stream*> streams;    // That its operators ran on.
-  std::size_t gathers_begun = 0;   // Of `shards`.
-  std::size_t gathers_wanted = 0;  // Of `shards`, up to the last one that backward has read.
-  bool over = false;               // Its step has ended.
+  std::vector<Stream*> streams;                     // That its operators ran on.
+  bool over = false;                                // Its step has ended.
   std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the profile.
   std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved, but not in the layout.
 
@@ -150,7 +137,7 @@ struct Pass {
 };
 
 /// One storage that autograd saved something of.
-struct SavedBuffer {
+struct SavedBuffer : BufferRecord, std::enable_shared_from_this<SavedBuffer> {
   std::shared_ptr<Pass> pass;
   int id = -1;              // -1: not known to the pass's layout.
   Signature signature = 0;  // Of the first save; 0 where nothing is recorded.
@@ -168,23 +155,17 @@ struct SavedBuffer {
   bool verify = false;              // Recomputed besides being saved, and compared.
   // Of what was saved, where it may be compared.
   std::vector<TensorWindow> windows;
-  c10::Storage compared;   // Recomputed, with the original's bits: what backward gets.
-  int number = -1;         // Its position among the offloads of its pass.
-  std::size_t before = 0;  // Bytes of the offloads before it.
+  c10::Storage compared;  // Recomputed, with the original's bits: what backward gets.
   StoragePin original;
   const void* data = nullptr;  // The original's memory when it was saved.
   MemoryHold memory_hold;      // That memory while it is copied, where something can keep it.
   c10::Storage storage;        // On the device: the original, or reloaded. Or none.
   Stream* stream = nullptr;    // The one its operators run on.
   Ticket ticket;               // Of an offloaded buffer.
-  bool in_window = false;      // Not yet released; its copy out is under way if it has a ticket.
-  bool reloading = false;
-  bool ready = false;
   CopyChecks::Slot digest = CopyChecks::kNone;  // Of what was saved; in steps that check copies.
   CopyChecks::Slot digest_at_release = CopyChecks::kNone;  // Of the original then.
   std::vector<Stream*> savers;           // Other streams than `stream` that saved it, too.
   std::vector<Stream*> readers;          // Other streams than `stream` that backward read it on.
-  bool prefetched = false;               // Counted by the reload window.
   std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }

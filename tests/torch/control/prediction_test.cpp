@@ -5,9 +5,11 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "plan/simulate/simulator.hpp"
 #include "spillway/models/llama.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "spillway/torch/host_memory.hpp"
+#include "torch/control/session_internals.hpp"
 #include "torch/support/training.hpp"
 
 namespace spillway {
@@ -66,6 +68,16 @@ std::string random_rules(std::mt19937_64& random) {
   return rules + "[[rule]]\n" + action(3);
 }
 
+/// A line for each command.
+std::string text_of(const CommandLog& log) {
+  std::string text;
+  for (const LoggedCommand& each : log) {
+    text += std::string(to_string(each.command)) + " " + std::to_string(each.pass) + "." +
+            std::to_string(each.item) + "\n";
+  }
+  return text;
+}
+
 /// How far a measurement may be from the prediction.
 struct Slack {
   std::int64_t more = 0;  ///< Bytes.
@@ -110,6 +122,7 @@ class Comparison {
     }
     EXPECT_GT(moved_, 0);
     EXPECT_GT(repeated_, 0);
+    EXPECT_GT(commands_, 0);
   }
 
   /// How often a small limit made replays repeat more.
@@ -132,7 +145,13 @@ class Comparison {
     training_.register_with(session);
     std::int64_t measured = 0;
     // The first step verifies, the second does not know yet which offloads will be skipped.
-    for (int i = 0; i < 3; ++i) measured = training_.step(session);
+    CommandLog commands;
+    for (int i = 0; i < 3; ++i) {
+      if (i == 2) SessionInternals::log_commands(session, &commands);
+      measured = training_.step(session);
+    }
+    SessionInternals::log_commands(session, nullptr);
+    compare_commands(commands, plan, rules);
     const Simulation simulation = predicted(plan);
     const SessionReport report = session.report();
     const std::int64_t more = measured - static_cast<std::int64_t>(simulation.peak.count());
@@ -147,12 +166,22 @@ class Comparison {
     repeated_ += report.repeated_calls > 0 ? 1 : 0;
   }
 
+  /// A session and the simulated step run one engine: on the same events it gives both the same
+  /// commands, in the same order.
+  void compare_commands(const CommandLog& commands, const Plan& plan, const std::string& rules) {
+    const CommandLog expected =
+        Simulator(profile_, options_.schedule).commands(plan, options_.windows);
+    EXPECT_EQ(text_of(commands), text_of(expected)) << rules;
+    commands_ += commands.size();
+  }
+
   const Training& training_;
   Profile profile_;
   SimulateOptions options_;
   int moved_ = 0;
   int repeated_ = 0;
   int cache_matters_ = 0;
+  std::size_t commands_ = 0;
 };
 
 TEST(Prediction, IsThePeakOfALlamaToTheByte) {
