@@ -27,8 +27,7 @@ constexpr Row kRows[] = {
       {E::kUse, S::kResident}}},
     {S::kHeld, {{E::kCopyOut, S::kCopying}, {E::kTake, S::kResident}, {E::kUse, S::kHeld}}},
     {S::kCopying, {{E::kRelease, S::kOffloaded}, {E::kTake, S::kInPlace}, {E::kUse, S::kCopying}}},
-    {S::kInPlace, {{E::kUse, S::kUsed}}},
-    {S::kUsed, {{E::kUse, S::kUsed}}},
+    {S::kInPlace, {{E::kUse, S::kInPlace}}},
     {S::kOffloaded, {{E::kReload, S::kReloading}, {E::kAdopt, S::kResident}}},
     {S::kReloading, {{E::kWait, S::kReloaded}}},
     {S::kReloaded, {{E::kWait, S::kReloaded}}},
@@ -65,8 +64,6 @@ std::string_view to_string(BufferState state) noexcept {
       return "copying";
     case S::kInPlace:
       return "in place";
-    case S::kUsed:
-      return "used";
     case S::kOffloaded:
       return "offloaded";
     case S::kReloading:

@@ -1,7 +1,8 @@
 /// The life of a saved buffer, as one state and the transitions between states.
 ///
-/// Both ports of the engine, a session and a simulated step, change a buffer's state by next_state()
-/// alone, so what one of them can do the other can. docs/architecture.md has the diagram.
+/// Both ports of the engine, a session and a simulated step, change the state of a buffer that has
+/// entered by next_state() alone, so what one of them can do the other can. docs/architecture.md
+/// has the diagram.
 #pragma once
 
 #include <array>
@@ -18,7 +19,6 @@ enum class BufferState : std::uint8_t {
   kHeld,       ///< On the device, in the offload window, not copied: its backward is expected soon.
   kCopying,    ///< On the device, in the offload window; its copy out is queued.
   kInPlace,    ///< As kCopying, but taken from the window: backward will read it where it is.
-  kUsed,       ///< As kInPlace, and backward has read it.
   kOffloaded,  ///< In its tier only.
   kReloading,  ///< On the device; its copy back is queued.
   kReloaded,   ///< The same, and a stream waits or has waited for the copy.
@@ -27,7 +27,7 @@ enum class BufferState : std::uint8_t {
   kGathering,  ///< On the device; its all-gather has begun.
   kFreed,      ///< Autograd has dropped it.
 };
-inline constexpr std::size_t kBufferStates = 12;
+inline constexpr std::size_t kBufferStates = 11;
 
 enum class BufferEvent : std::uint8_t {
   kHold,       ///< It is to be offloaded, but its backward is expected before its release.
@@ -84,7 +84,6 @@ extern const TransitionTable kTransitions;
     case BufferState::kHeld:
     case BufferState::kCopying:
     case BufferState::kInPlace:
-    case BufferState::kUsed:
     case BufferState::kReloading:
     case BufferState::kReloaded:
     case BufferState::kGathering:
@@ -105,8 +104,7 @@ extern const TransitionTable kTransitions;
 
 /// Whether the original is on the device and its copy out may not be over yet.
 [[nodiscard]] constexpr bool is_copied_in_place(BufferState state) noexcept {
-  return state == BufferState::kCopying || state == BufferState::kInPlace ||
-         state == BufferState::kUsed;
+  return state == BufferState::kCopying || state == BufferState::kInPlace;
 }
 
 }  // namespace spillway

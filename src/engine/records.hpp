@@ -15,6 +15,7 @@ namespace spillway {
 struct BufferRecord {
   BufferState state = BufferState::kResident;
   bool prefetched = false;     ///< Its reload began before it was needed; until it is freed.
+  bool read = false;           ///< Backward has read the original in place.
   std::int64_t footprint = 0;  ///< Bytes that it takes on the device while it is there.
   int offload = -1;            ///< Its position among the offloads of its pass.
   std::int64_t before = 0;     ///< Bytes of the offloads before it.
@@ -83,6 +84,12 @@ struct EngineLimits {
   /// Of sharded buffers, in both cases.
   std::int64_t shard_offload_window = 0;
   std::int64_t shard_prefetch_window = 0;
+
+  /// A limit as it is counted here.
+  [[nodiscard]] static constexpr std::int64_t count(Bytes limit) noexcept {
+    const std::uint64_t most = kNone;
+    return static_cast<std::int64_t>(limit.count() < most ? limit.count() : most);
+  }
 };
 
 }  // namespace spillway

@@ -111,8 +111,8 @@ class ShardMachine {
   void begin(Pass& pass) {
     const ShardRef shard = pass.shards[pass.gathers_begun];
     const bool away = shard->part == PartState::kAway;
-    log(Command::kGather, *shard);
     port_.begin_gather(*shard);
+    log(Command::kGather, *shard);
     if (away) machine_.add_bytes(shard->part_size);
     if (away) shard->part = PartState::kHere;
     shard->state = ShardState::kGathering;
@@ -159,28 +159,24 @@ class ShardMachine {
     shard->part = PartState::kCopying;
     pending_ += shard->part_size;
     window_.push_back(std::move(shard));
-    while (pending_ > machine_.limits().shard_offload_window) {
-      const ShardRef oldest = window_.front();
-      window_.pop_front();
-      release_part(*oldest);
-    }
+    while (pending_ > machine_.limits().shard_offload_window) release_part(0);
   }
 
-  void release_part(Shard& shard) {
-    log(Command::kReleasePart, shard);
-    shard.part = PartState::kAway;
-    pending_ -= shard.part_size;
-    port_.release_part(shard);
-    machine_.add_bytes(-shard.part_size);
+  /// The one at that position of the window. If the port throws, nothing has changed.
+  void release_part(std::size_t position) {
+    const ShardRef shard = window_[position];
+    port_.release_part(*shard);
+    log(Command::kReleasePart, *shard);
+    window_.erase(window_.begin() + static_cast<std::ptrdiff_t>(position));
+    pending_ -= shard->part_size;
+    machine_.add_bytes(-shard->part_size);
+    shard->part = PartState::kAway;
   }
 
   /// Those of all passes but this one, whose parts are used where they are. The newest first.
   void release_parts_of_others(const Pass& pass) {
     for (std::size_t i = window_.size(); i-- > 0;) {
-      const ShardRef shard = window_[i];
-      if (&port_.pass_of_shard(*shard) == &pass) continue;
-      window_.erase(window_.begin() + static_cast<std::ptrdiff_t>(i));
-      release_part(*shard);
+      if (&port_.pass_of_shard(*window_[i]) != &pass) release_part(i);
     }
   }
 
@@ -220,8 +216,8 @@ class ShardMachine {
 
   void end(Shard& shard) {
     if (shard.state == ShardState::kWhole) return;
-    log(Command::kEndGather, shard);
     port_.end_gather(shard);
+    log(Command::kEndGather, shard);
     shard.state = ShardState::kWhole;
     free_part(shard);
   }

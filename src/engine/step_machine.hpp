@@ -23,8 +23,10 @@
 ///   void flush()                            queue what was grouped
 ///   void entered(Buffer&), left(Buffer&)    its bytes were added or taken away
 ///
-/// Threads: one at a time. Errors: those of the port, and InvalidArgument for an event that is
-/// impossible in the buffer's state; a buffer whose command failed is as it was before.
+/// Threads: one at a time. Errors: InvalidArgument for an event that is impossible in the buffer's
+/// state, before the port has done anything; and those of the port. A buffer whose release failed
+/// stays on the device, outside of the window; one whose other command failed is as it was. A buffer
+/// that dies without drop() leaves its bytes in on_device(), and nothing else.
 #pragma once
 
 #include <algorithm>
@@ -82,8 +84,8 @@ class StepMachine {
     } else if (!copy_out(buffer)) {
       return;
     }
+    window_.push_back({std::move(weak), entries_ + 1, buffer.footprint});
     buffer.entry = ++entries_;
-    window_.push_back({std::move(weak), buffer.entry});
     pending_ += buffer.footprint;
     if (port_.has_allowance(pass)) return;
     while (pending_ > limits_.offload_window) release_oldest();
@@ -93,25 +95,34 @@ class StepMachine {
   /// can be; empty: the pass has no allowances.
   void saved(Pass& pass, std::optional<std::int64_t> allowed) {
     if (!allowed) return;
-    while (on_device_ > *allowed && pending_ > 0) release_oldest();
+    while (on_device_ > *allowed && !window_.empty()) release_oldest();
     if (on_device_ > *allowed) port_.make_room(pass, *allowed);
     while (pending_ > limits_.pending_release) release_oldest();
   }
 
   /// Another forward runs before the next backward: what was held back is copied out.
   void copy_held() {
-    // A port may keep a buffer instead, which leaves a gap in the window, but moves no entry.
-    for (std::size_t i = 0; held_ > 0 && i < window_.size(); ++i) {
-      const auto buffer = lock(window_[i]);
+    if (held_ == 0) return;
+    std::deque<WeakBuffer> held;  // The port may keep one instead, which changes the window.
+    for (const Entry& each : window_) {
+      const auto buffer = lock(each);
+      if (buffer && buffer->state == BufferState::kHeld) held.push_back(each.buffer);
+    }
+    for (const WeakBuffer& each : held) {
+      const auto buffer = port_.lock(each);
       if (buffer && buffer->state == BufferState::kHeld) (void)copy_out(*buffer);
     }
   }
 
-  /// Copies out and releases a buffer that is not in the window. Returns whether it did.
+  /// Copies out and releases a buffer that was to stay. Returns whether it did.
   bool evict(Buffer& buffer) {
     if (!copy_out(buffer)) return false;
-    release(buffer);
-    return true;
+    try {
+      return release(buffer);
+    } catch (...) {
+      move(buffer, BufferEvent::kTake);  // Its copy is there, and it is used in place.
+      throw;
+    }
   }
 
   /// Where the copies of a pass can be skipped in a next step like this one. Before
@@ -141,8 +152,8 @@ class StepMachine {
       case BufferState::kOffloaded:
         if (try_adopt(buffer)) return;
         port_.late(buffer);
-        log(Command::kReload, buffer);
         port_.reload(buffer);
+        log(Command::kReload, buffer);
         arrive(buffer, BufferEvent::kReload);
         return wait(buffer);
       case BufferState::kReloading:
@@ -150,11 +161,10 @@ class StepMachine {
         return wait(buffer);
       case BufferState::kCopying:
       case BufferState::kInPlace:
-        port_.used_in_place(buffer);
+        if (!std::exchange(buffer.read, true)) port_.used_in_place(buffer);
         [[fallthrough]];
       case BufferState::kResident:
       case BufferState::kHeld:
-      case BufferState::kUsed:
       case BufferState::kDiscarded:
       case BufferState::kFreed:
         return move(buffer, BufferEvent::kUse);
@@ -203,7 +213,7 @@ class StepMachine {
     if (!was_there) add(buffer);
   }
 
-  /// Autograd drops it. Returns the state that it was in, by which the port frees what it has.
+  /// Autograd drops it. Returns the state that it was in.
   BufferState drop(Buffer& buffer) {
     if (is_in_window(buffer.state)) take_out(buffer);
     if (std::exchange(buffer.prefetched, false)) prefetched_ -= buffer.footprint;
@@ -225,6 +235,9 @@ class StepMachine {
     }
   }
 
+  /// Entries of the window, also of buffers that were taken out of its middle.
+  [[nodiscard]] std::size_t window_entries() const noexcept { return window_.size(); }
+
   void log(Command command, const Pass& pass, int item) {
     if (log_ != nullptr) log_->push_back({command, port_.number_of(pass), item});
   }
@@ -232,17 +245,18 @@ class StepMachine {
  private:
   struct Entry {
     WeakBuffer buffer;
-    std::uint64_t number = 0;
+    std::uint64_t number = 0;  // They ascend.
+    std::int64_t bytes = 0;    // 0: the buffer was taken out.
   };
   struct Reload {
     WeakBuffer buffer;
     std::int64_t bytes = 0;
   };
 
-  /// Null if it has left the window.
+  /// Null if it was taken out, or is gone.
   [[nodiscard]] auto lock(const Entry& entry) const {
     auto buffer = port_.lock(entry.buffer);
-    if (buffer && buffer->entry != entry.number) buffer = nullptr;
+    if (entry.bytes == 0) buffer = nullptr;
     return buffer;
   }
 
@@ -268,47 +282,67 @@ class StepMachine {
     port_.left(buffer);
   }
 
+  /// What cannot happen is found before the port has done it.
+  static void require(const Buffer& buffer, BufferEvent event) {
+    (void)next_state(buffer.state, event);
+  }
+
   bool copy_out(Buffer& buffer) {
+    require(buffer, BufferEvent::kCopyOut);
     if (!port_.copy_out(buffer)) return false;
     log(Command::kCopyOut, buffer);
     move(buffer, BufferEvent::kCopyOut);
     return true;
   }
 
-  void release(Buffer& buffer) {
+  bool release(Buffer& buffer) {
+    require(buffer, BufferEvent::kRelease);
+    if (!port_.release(buffer)) return false;
     log(Command::kRelease, buffer);
-    if (port_.release(buffer)) leave(buffer, BufferEvent::kRelease);
+    leave(buffer, BufferEvent::kRelease);
+    return true;
   }
 
-  /// Precondition: something is in the window.
+  /// Precondition: the window has an entry.
   void release_oldest() {
     const Entry oldest = std::move(window_.front());
     window_.pop_front();
+    pending_ -= oldest.bytes;
     const auto buffer = lock(oldest);
     if (!buffer) return;
-    forget_entry(*buffer);
-    if (buffer->state == BufferState::kHeld) {
+    buffer->entry = 0;
+    try {
+      release_from_window(*buffer);
+    } catch (...) {
+      // It stays on the device, and is used in place.
+      if (is_in_window(buffer->state)) move(*buffer, BufferEvent::kTake);
+      throw;
+    }
+  }
+
+  void release_from_window(Buffer& buffer) {
+    if (buffer.state == BufferState::kHeld) {
       // The tail is larger than in the last step, so fewer of its copies can be skipped.
-      port_.pass_of(*buffer).tail = {};
-      const bool copied = copy_out(*buffer);
+      port_.pass_of(buffer).tail = {};
+      const bool copied = copy_out(buffer);
       copy_held();
       if (!copied) {
-        if (buffer->state == BufferState::kHeld) move(*buffer, BufferEvent::kTake);
+        if (buffer.state == BufferState::kHeld) move(buffer, BufferEvent::kTake);
         return;
       }
     }
-    release(*buffer);
-  }
-
-  void forget_entry(Buffer& buffer) {
-    buffer.entry = 0;
-    pending_ -= buffer.footprint;
-    // What is left are entries of buffers that were taken out.
-    if (pending_ == 0) window_.clear();
+    (void)release(buffer);
   }
 
   void take_out(Buffer& buffer) {
-    if (buffer.entry != 0) forget_entry(buffer);
+    if (const std::uint64_t number = std::exchange(buffer.entry, 0); number != 0) {
+      const auto entry = std::lower_bound(
+          window_.begin(), window_.end(), number,
+          [](const Entry& each, std::uint64_t wanted) { return each.number < wanted; });
+      pending_ -= std::exchange(entry->bytes, 0);
+      while (!window_.empty() && window_.front().bytes == 0) window_.pop_front();
+      while (!window_.empty() && window_.back().bytes == 0) window_.pop_back();
+    }
     move(buffer, BufferEvent::kTake);
   }
 
@@ -361,8 +395,8 @@ class StepMachine {
   EngineLimits limits_;
   std::int64_t on_device_ = 0;
   std::int64_t peak_ = 0;
-  std::deque<Entry> window_;    // Some may have been taken out.
-  std::int64_t pending_ = 0;    // Bytes in the window.
+  std::deque<Entry> window_;    // The first and the last one were not taken out.
+  std::int64_t pending_ = 0;    // The sum of their bytes.
   std::uint64_t entries_ = 0;   // So far.
   int held_ = 0;                // Buffers that are held.
   std::deque<Reload> reloads_;  // Some may have been freed, or be on the device again.

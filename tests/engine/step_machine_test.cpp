@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class TestPort {
   bool has_room = true;
   bool has_memory = true;
   bool owner_moves = false;
+  bool fails = false;  // Every command throws.
   TestPass* next = nullptr;
 
   static TestPass& pass_of(const TestBuffer& buffer) { return *buffer.pass; }
@@ -48,12 +50,18 @@ class TestPort {
   static int item_of(const TestBuffer& buffer) { return buffer.item; }
   static std::shared_ptr<TestBuffer> lock(const WeakBuffer& buffer) { return buffer.lock(); }
   static bool has_allowance(const TestPass& pass) { return pass.allowance; }
-  bool copy_out(TestBuffer& buffer) { return has_room && stays(buffer); }
-  bool release(TestBuffer& buffer) { return stays(buffer); }
+  bool copy_out(TestBuffer& buffer) {
+    fail();
+    return has_room && stays(buffer);
+  }
+  bool release(TestBuffer& buffer) {
+    fail();
+    return stays(buffer);
+  }
   static bool adopt(const TestBuffer& buffer) { return buffer.original; }
-  void reload(const TestBuffer& /*buffer*/) {}
+  void reload(const TestBuffer& /*buffer*/) { fail(); }
   bool prefetch(const TestBuffer& /*buffer*/) { return has_memory; }
-  void wait(const TestBuffer& /*buffer*/, bool /*first*/) {}
+  void wait(const TestBuffer& /*buffer*/, bool /*first*/) { fail(); }
   void used_in_place(const TestBuffer& /*buffer*/) {}
   void copy_skipped(const TestBuffer& /*buffer*/) {}
   void late(const TestBuffer& /*buffer*/) {}
@@ -90,6 +98,9 @@ class TestPort {
   }
 
  private:
+  void fail() const {
+    if (fails) throw std::runtime_error("planted");
+  }
   /// As where an owner has moved its memory: the buffer is kept instead.
   bool stays(TestBuffer& buffer) {
     if (owner_moves) machine.keep(buffer);
@@ -128,7 +139,8 @@ TEST(StepMachine, UsesInPlaceWhatItHasNotReleased) {
   port.machine.prefetch(std::nullopt);
   port.machine.make_available(*pass.buffers[0]);
   EXPECT_EQ(text_of(port.log), "prefetch 0.0, flush, wait 0.0");
-  EXPECT_EQ(pass.buffers[2]->state, BufferState::kUsed);
+  EXPECT_TRUE(pass.buffers[2]->read);
+  EXPECT_EQ(pass.buffers[2]->state, BufferState::kInPlace);
   EXPECT_EQ(pass.buffers[1]->state, BufferState::kInPlace);
 }
 
@@ -193,6 +205,62 @@ TEST(StepMachine, PrefersTheOriginalThatTheProgramStillHas) {
   EXPECT_EQ(buffer.state, BufferState::kResident);
 }
 
+TEST(StepMachine, ForgetsABufferThatDiedWithAnException) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 25});
+  TestPass& pass = port.begin_pass();
+  port.save(pass, 10, true);
+  port.save(pass, 10, true);
+  pass.buffers[0].reset();  // Not dropped.
+  for (int i = 0; i < 4; ++i) port.save(pass, 10, true);
+  std::size_t in_window = 0;
+  port.machine.for_each_in_window([&](const TestBuffer&) { return ++in_window > 0; });
+  EXPECT_EQ(in_window, 2U);
+  port.machine.saved(pass, 0);
+  EXPECT_EQ(port.machine.on_device(), 10);  // What was not dropped.
+}
+
+TEST(StepMachine, KeepsNoEntriesOfBuffersThatWereDropped) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 1'000});
+  TestPass& old = port.begin_pass();
+  port.save(old, 10, true);
+  for (int step = 0; step < 100; ++step) {
+    TestPass& pass = port.begin_pass();
+    port.save(pass, 10, true);
+    port.machine.begin_backward(pass);
+    (void)port.machine.drop(*pass.buffers[0]);
+    pass.buffers[0].reset();
+  }
+  EXPECT_EQ(port.machine.window_entries(), 1U);
+}
+
+TEST(StepMachine, LeavesABufferInPlaceWhoseReleaseFailed) {
+  TestPort port;
+  port.machine.set_limits({.offload_window = 15});
+  TestPass& pass = port.begin_pass();
+  TestBuffer& first = port.save(pass, 10, true);
+  const auto second = [&] {
+    pass.buffers.push_back(std::make_shared<TestBuffer>());
+    TestBuffer& buffer = *pass.buffers.back();
+    buffer.pass = &pass;
+    buffer.item = 1;
+    buffer.footprint = 10;
+    port.machine.enter(buffer);
+    port.machine.offload(buffer, pass.buffers.back());
+  };
+  port.fails = true;
+  EXPECT_THROW(second(), std::runtime_error);  // Its own copy.
+  EXPECT_EQ(pass.buffers.back()->state, BufferState::kResident);
+  pass.buffers.pop_back();
+  EXPECT_THROW(port.machine.saved(pass, 0), std::runtime_error);
+  EXPECT_EQ(first.state, BufferState::kInPlace);
+  port.fails = false;
+  port.machine.begin_backward(pass);
+  port.machine.make_available(first);
+  EXPECT_TRUE(first.read);
+}
+
 /// Random events; after each of them the books must agree.
 class RandomStep {
  public:
@@ -231,13 +299,23 @@ class RandomStep {
       port_.owner_moves = one_in(16);
       std::optional<std::int64_t> allowed;
       if (pass.allowance) allowed = below(200);
-      TestBuffer& buffer = port_.save(pass, 1 + below(20), !one_in(3), allowed);
+      port_.fails = one_in(20);
+      try {
+        (void)port_.save(pass, 1 + below(20), !one_in(3), allowed);
+      } catch (const std::runtime_error&) {
+        // A session drops what could not be saved.
+        drop(pass, pass.buffers.size() - 1);
+      }
+      port_.fails = false;
+      check();
+      if (pass.buffers.back() == nullptr) continue;
+      TestBuffer& buffer = *pass.buffers.back();
       buffer.original = one_in(6);
       if (buffer.state == BufferState::kResident && buffer.offload < 0 && one_in(3)) {
         port_.machine.discard(buffer);
       }
       check();
-      if (one_in(10)) drop(pass, static_cast<std::size_t>(below(i + 1)));
+      if (one_in(10)) drop(pass, static_cast<std::size_t>(below(static_cast<std::int64_t>(i) + 1)));
     }
     port_.has_room = true;
     port_.owner_moves = false;
@@ -262,6 +340,13 @@ class RandomStep {
     if (buffer.state == BufferState::kDiscarded) {
       if (!port_.machine.try_adopt(buffer)) port_.machine.recomputed(buffer);
     } else {
+      port_.fails = one_in(20);
+      try {
+        port_.machine.make_available(buffer);
+      } catch (const std::runtime_error&) {
+        check();
+      }
+      port_.fails = false;
       port_.machine.make_available(buffer);
     }
     EXPECT_TRUE(is_on_device(buffer.state)) << to_string(buffer.state);

@@ -26,7 +26,7 @@ void add_buffers(PlannedChunk& chunk, int ranks) {
     item.allocated = life.allocated;
     item.entered = life.managed ? life.saved : -1;
     item.model_until = std::min(life.last_forward_use, life.dropped);
-    item.given_up = chunk.replays.given_up[i];
+    if (item.action == ActionKind::kRecompute) item.given_up = chunk.replays.given_up[i];
     item.dropped = life.dropped;
     item.freed = chunk.replays.needed_until[i];
     if (life.movable) shard(item, chunk.plan->decisions[i].action, ranks);

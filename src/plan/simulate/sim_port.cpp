@@ -48,11 +48,16 @@ void SimPort::enter(SimPass& pass, int id) {
   }
 }
 
+void SimPort::discard(SimBuffer& buffer) {
+  // The call that makes it may still run when autograd has dropped it again.
+  if (buffer.state != BufferState::kFreed) machine_.discard(buffer);
+}
+
 void SimPort::freed(SimPass& pass, int id) {
   SimBuffer& buffer = pass.items[to_index(id)];
   if (buffer.state != BufferState::kFreed) {
-    if (buffer.shard != nullptr) shards_.drop(*buffer.shard, /*over=*/false);
     const BufferState was = machine_.drop(buffer);
+    if (buffer.shard != nullptr) shards_.drop(*buffer.shard, /*over=*/false);
     if (buffer.copied) {
       host_bytes_ -= item(buffer).bytes;
       if (is_copied_in_place(was)) listener_.gives_up(now, ref(buffer));
@@ -68,6 +73,8 @@ void SimPort::set_hidden(SimPass& pass, int id, int hidden) {
 }
 
 void SimPort::entered(SimBuffer& buffer) {
+  // Until it is gathered, the model may have the original besides.
+  if (buffer.state == BufferState::kGathering) return;
   // What the model holds of an anchor is among the others' bytes too.
   const bool twice = item(buffer).anchor && model_has(*buffer.pass, buffer.id);
   set_hidden(*buffer.pass, buffer.id, twice ? -1 : 0);
@@ -177,7 +184,10 @@ void SimPort::begin_gather(SimShard& shard) {
   listener_.gathers(now, ref(*shard.buffer), away);
 }
 
-void SimPort::end_gather(SimShard& shard) { listener_.has_gathered(now, ref(*shard.buffer)); }
+void SimPort::end_gather(SimShard& shard) {
+  listener_.has_gathered(now, ref(*shard.buffer));
+  if (buffer_of(shard) != nullptr) set_hidden(*shard.buffer->pass, shard.item, 0);
+}
 
 void SimPort::free_part(SimShard& shard) {
   if (!std::exchange(shard.copied, false)) return;

@@ -77,6 +77,8 @@ class SimPort {
   void begin_pass(const PassStep& key, const PlannedChunk& chunk);
   /// The session has the item from here on, and does with it what is planned.
   void enter(SimPass& pass, int id);
+  /// A replay will recompute it.
+  void discard(SimBuffer& buffer);
   void freed(SimPass& pass, int id);
   void set_hidden(SimPass& pass, int id, int hidden);
 

@@ -12,8 +12,7 @@ namespace spillway {
 namespace {
 
 std::int64_t pick(std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
-  const std::uint64_t most = EngineLimits::kNone;
-  return static_cast<std::int64_t>(std::min(first.value_or(second.value_or(last)).count(), most));
+  return EngineLimits::count(first.value_or(second.value_or(last)));
 }
 
 StepLimits limits_of(const Plan& plan, const Limits& windows) {

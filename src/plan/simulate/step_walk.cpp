@@ -8,12 +8,9 @@
 namespace spillway {
 
 void StepLimits::set_shard_windows(const Limits& limits) {
-  const auto bytes = [](std::optional<Bytes> limit) {
-    const std::uint64_t most = EngineLimits::kNone;
-    return static_cast<std::int64_t>(std::min(limit.value_or(kDefaultWindow).count(), most));
-  };
-  engine.shard_offload_window = bytes(limits.offload_window);
-  engine.shard_prefetch_window = bytes(limits.prefetch_window);
+  engine.shard_offload_window = EngineLimits::count(limits.offload_window.value_or(kDefaultWindow));
+  engine.shard_prefetch_window =
+      EngineLimits::count(limits.prefetch_window.value_or(kDefaultWindow));
 }
 
 StepWalk::StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
@@ -177,7 +174,7 @@ void StepWalk::run_events(ItemEventKind first, ItemEventKind last) {
         port_.enter(pass, event.item);
         break;
       case ItemEventKind::kGivenUp:
-        port_.machine().discard(pass.items[to_index(event.item)]);
+        port_.discard(pass.items[to_index(event.item)]);
         break;
       case ItemEventKind::kFreed:
         port_.freed(pass, event.item);
@@ -239,8 +236,8 @@ void StepWalk::recompute(SimBuffer& buffer, int unpack) {
   const std::vector<ReplayJob>& jobs = pass.chunk->replays.jobs;
   if (pass.next_job < jobs.size() && jobs[pass.next_job].unpack == unpack) {
     replay(pass, jobs[pass.next_job++]);
-  } else {
-    port_.machine().recomputed(buffer);  // The model still has it.
+  } else if (!port_.machine().try_adopt(buffer)) {
+    port_.machine().recomputed(buffer);  // An earlier job has left it.
   }
 }
 

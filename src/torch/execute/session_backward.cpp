@@ -53,6 +53,7 @@ void SessionCore::unpack_caller_owned(Pass& pass, int id) {
   }
   ++pass.unpacks;
   if (pass.profiler != nullptr) pass.profiler->unpacked(id);
+  shards_.begin_due(pass, id);
   prefetch(pass);
 }
 
@@ -140,10 +141,10 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (buffer == nullptr || buffer.use_count() > 1) return;
   if (!buffer->anchor) saved_ -= buffer->bytes;
   kept_bytes_ -= buffer->kept_bytes;
+  (void)machine_.drop(*buffer);
   if (const auto shard = std::exchange(buffer->shard, nullptr)) {
     shards_.drop(*shard, buffer->pass->over);
   }
-  (void)machine_.drop(*buffer);
   if (buffer->on_device()) order_before_free(*buffer);
   if (buffer->ticket) {
     const auto end = [&] {

@@ -42,8 +42,12 @@ at::Tensor SessionCore::unpack_captured(SavedBuffer& buffer, const TensorWindow&
 
 void SessionCore::drop_deferred() {
   for (auto& [buffer, id] : std::exchange(deferred_drops_, {})) {
-    if (id >= 0) note_gone(*buffer->pass, id);
-    drop_locked(std::move(buffer));
+    try {
+      if (id >= 0) note_gone(*buffer->pass, id);
+      drop_locked(std::move(buffer));
+    } catch (...) {
+      note_failure("dropping a saved tensor");  // The others are dropped all the same.
+    }
   }
 }
 

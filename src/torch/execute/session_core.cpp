@@ -166,13 +166,26 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
   BufferRef buffer = saved_before(pass, tensor, value);
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
-  note_saver(*buffer, tensor.storage());
-  if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
-  if (timed) note_site(pass_ref, id, tensor, buffer);
-  if (value >= 0 && buffer->value < 0) attach(buffer, value);
-  settle_awaited();
-  release_to_allowance(pass, site);
-  return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
+  try {
+    note_saver(*buffer, tensor.storage());
+    if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
+    if (timed) note_site(pass_ref, id, tensor, buffer);
+    if (value >= 0 && buffer->value < 0) attach(buffer, value);
+    settle_awaited();
+    release_to_allowance(pass, site);
+    return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
+  } catch (...) {
+    drop_unsaved(std::move(buffer));
+    throw;
+  }
+}
+
+void SessionCore::drop_unsaved(BufferRef buffer) noexcept {
+  try {
+    drop_locked(std::move(buffer));
+  } catch (...) {
+    note_failure("dropping a tensor that could not be saved");
+  }
 }
 
 void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
@@ -296,6 +309,18 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   }
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
+  try {
+    begin_action(buffer, action);
+  } catch (...) {
+    drop_unsaved(std::move(buffer));
+    throw;
+  }
+  return buffer;
+}
+
+void SessionCore::begin_action(const BufferRef& buffer, ActionKind action) {
+  const Pass& pass = *buffer->pass;
+  const int id = buffer->id;
   if (action == ActionKind::kKeep) set_kept_bytes(*buffer, buffer->bytes);
   // What shares a signature is trusted together, so it is compared together.
   const bool compared =
@@ -304,9 +329,8 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   buffer->awaited = action == ActionKind::kRecompute || buffer->verify;
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
-  if (start_shard(buffer)) return buffer;
+  if (start_shard(buffer)) return;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
-  return buffer;
 }
 
 void SessionCore::note_saver(SavedBuffer& buffer, const c10::Storage& storage) {
@@ -362,22 +386,22 @@ std::size_t SessionCore::handed_out(std::size_t bytes) const {
 }
 
 void SessionCore::set_engine_limits(const Limits& limits) {
-  const auto bytes = [](Bytes limit) {
-    const std::uint64_t most = EngineLimits::kNone;
-    return static_cast<std::int64_t>(std::min(limit.count(), most));
-  };
-  const auto window = [&](std::optional<Bytes> planned, std::optional<Bytes> otherwise) {
-    return bytes(planned.value_or(otherwise.value_or(kDefaultWindow)));
+  const auto window = [](std::optional<Bytes> planned, std::optional<Bytes> otherwise) {
+    return EngineLimits::count(planned.value_or(otherwise.value_or(kDefaultWindow)));
   };
   EngineLimits of_engine;
   of_engine.offload_window = window(limits.offload_window, options_.offload_window);
   of_engine.prefetch_window = window(limits.prefetch_window, options_.prefetch_window);
   if (plan_ != nullptr && plan_->max_pending_release) {
-    of_engine.pending_release = bytes(*plan_->max_pending_release);
+    of_engine.pending_release = EngineLimits::count(*plan_->max_pending_release);
   }
-  if (plan_ != nullptr && plan_->max_prefetch) of_engine.prefetch = bytes(*plan_->max_prefetch);
+  if (plan_ != nullptr && plan_->max_prefetch) {
+    of_engine.prefetch = EngineLimits::count(*plan_->max_prefetch);
+  }
   of_engine.shard_offload_window = of_engine.offload_window;
-  of_engine.shard_prefetch_window = of_engine.prefetch_window;
+  // While a step is sharded, the ranks have agreed on it.
+  of_engine.shard_prefetch_window =
+      sharding_.active ? machine_.limits().shard_prefetch_window : of_engine.prefetch_window;
   machine_.set_limits(of_engine);
 }
 

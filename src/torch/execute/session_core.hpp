@@ -202,6 +202,10 @@ class SessionCore final : public Interceptor,
                                               ValueId value);
   [[nodiscard]] BufferRef find_or_add(const at::Tensor& tensor, int id, ActionKind action,
                                       Signature signature);
+  /// Does with a new buffer what is planned.
+  void begin_action(const BufferRef& buffer, ActionKind action);
+  /// A tensor could not be saved: its buffer goes, unless another tensor has it.
+  void drop_unsaved(BufferRef buffer) noexcept;
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);
   /// Adds to Pass::growth by how much a saved buffer is larger than profiled.

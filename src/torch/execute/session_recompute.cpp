@@ -123,6 +123,9 @@ void SessionCore::keep_if_changed(const Call& call) {
     const auto alive = value.pin.lock();
     if (!alive) continue;
     count_fallback("a saved buffer was modified unseen by autograd: kept");
+    if (const auto shard = std::exchange(buffer->shard, nullptr)) {
+      shards_.drop(*shard, buffer->pass->over);
+    }
     machine_.keep(*buffer);
     buffer->storage = c10::Storage(alive);
     if (buffer->ticket) {
@@ -131,7 +134,6 @@ void SessionCore::keep_if_changed(const Call& call) {
     }
     buffer->memory_hold = MemoryHold();
     buffer->digest = CopyChecks::kNone;
-    buffer->shard.reset();
     buffer->action = ActionKind::kKeep;
     buffer->verify = false;
     buffer->awaited = false;

@@ -45,8 +45,11 @@ void SessionCore::make_room(Pass& pass, std::int64_t allowed) {
     // Moving what others hold would free nothing.
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
     if (checks_copies_) buffer->digest = digest_of(buffer->storage, *buffer->stream);
-    if (!machine_.evict(*buffer)) return;
     buffer->action = ActionKind::kOffload;
+    if (!machine_.evict(*buffer)) {
+      buffer->action = ActionKind::kKeep;
+      return;
+    }
     if (!verifying_) {
       count_fallback(
           "activation larger than profiled: a buffer planned to stay on the device was offloaded");

@@ -1,5 +1,6 @@
 #include "torch/execute/torch_port.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "torch/execute/session_core.hpp"
@@ -123,12 +124,13 @@ bool TorchPort::prefetch(SavedBuffer& buffer) {
 
 void TorchPort::wait(SavedBuffer& buffer, bool first) {
   Stream& stream = core_.device_->current_stream();
-  if (!SessionCore::is_new_reader(buffer, stream)) return;
+  if (std::ranges::find(buffer.readers, &stream) != buffer.readers.end()) return;
   core_.clock_.uses_stream();
   core_.waits_.time(WaitCause::kReload, stream, [&] {
     core_.engine_->ready(buffer.ticket, stream);
     core_.device_->catch_up(stream);
   });
+  buffer.readers.push_back(&stream);
   if (first && buffer.digest >= 0) core_.check_copy(buffer);
 }
 
