@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from figures import Figure, Value
-from llama_bench import GIB, SETTLING, WARM_UP, Bench, Measured, Program, Shape, Turns, budget_id, progress, take_turns
+from llama_bench import GIB, Bench, Measured, Program, Shape, Turns, budget_id, progress, take_turns, warm_up
 from torch import nn
 
 import spillway
@@ -38,7 +38,7 @@ class Sizes:
     budgets: tuple[tuple[str, float], ...] = (("14.4 GiB", 1.03), ("8 GiB", 1.05), ("3 GiB", 1.13))
 
 
-SMALL_SIZES = Sizes(300, "64 KiB", "512 KiB", (("60 %", 2.0),))
+SMALL_SIZES = Sizes(300, "64 KiB", "256 KiB", (("60 %", 2.0),))
 
 
 @dataclasses.dataclass
@@ -128,7 +128,7 @@ class Outcome:
     plan: dict[str, Any]
 
 
-def run(bench: Bench, row: Row, fuse: bool, explain: bool) -> Outcome:
+def run(bench: Bench, row: Row, full: bool, fuse: bool, explain: bool) -> Outcome:
     session = bench.session(row.prepare, rules=row.rules, budget=row.budget, fuse_replays=fuse)
 
     def with_session() -> Measured:
@@ -136,7 +136,7 @@ def run(bench: Bench, row: Row, fuse: bool, explain: bool) -> Outcome:
 
     bench.step()
     first = take_turns(bench.step, with_session, 1).ratios[0]
-    take_turns(bench.step, with_session, (WARM_UP if row.budget is None else SETTLING) - 1)
+    take_turns(bench.step, with_session, warm_up(full, True, row.budget is not None) - 1)
     turns = take_turns(bench.step, with_session, bench.repeats)
     report = session.report().to_dict()
     different = bench.different(bench.step, with_session)
@@ -282,7 +282,7 @@ def main() -> int:
     first_steps = []
     for row in chosen:
         progress(f"measuring: {row.text} ...")
-        outcome = run(bench, row, options.fuse, options.explain)
+        outcome = run(bench, row, full, options.fuse, options.explain)
         progress(f"  {outcome.turns}")
         first_steps.append(outcome.first_step)
         report.figures.append(row_figure(row, outcome, full))

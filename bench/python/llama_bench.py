@@ -42,7 +42,14 @@ class Shape:
     dtype: torch.dtype = torch.bfloat16
 
 
-SMALL = Shape(4, 256, 8, 2, 512, 512, 1000, torch.float32)
+SMALL = Shape(4, 256, 8, 2, 512, 256, 1000, torch.float32)
+
+
+def warm_up(full: bool, session: bool, budget: bool = False) -> int:
+    """Steps before the timed ones. A small run only needs a plan that is carried out."""
+    if full:
+        return SETTLING if budget else WARM_UP
+    return 4 if session else 1
 
 
 def llama(shape: Shape, device: torch.device) -> nn.Module:

@@ -33,7 +33,7 @@ import torch
 import torch._dynamo
 import torch._functorch.config
 from figures import Figure, Value
-from llama_bench import GIB, SETTLING, WARM_UP, Bench, Measured, Program, Turns, budget_id, progress, take_turns
+from llama_bench import GIB, Bench, Measured, Program, Turns, budget_id, progress, take_turns, warm_up
 from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.autograd.graph import save_on_cpu
@@ -234,13 +234,6 @@ class Outcome:
     plan: dict[str, Any] | None
 
 
-def warm_up(full: bool, session: bool) -> int:
-    """Steps before the timed ones. A small run only needs a plan that is carried out."""
-    if full:
-        return SETTLING if session else WARM_UP
-    return 4 if session else 1
-
-
 def run(bench: Bench, ways: Ways, row: Row, full: bool) -> Outcome:
     base, way = ways[row.without], ways[row.way]
     base.step(), way.step()  # What is compiled is compiled before a session records.
@@ -252,7 +245,7 @@ def run(bench: Bench, ways: Ways, row: Row, full: bool) -> Outcome:
     def step() -> Measured:
         return way.step(session)
 
-    take_turns(base.step, step, warm_up(full, session is not None))
+    take_turns(base.step, step, warm_up(full, session is not None, session is not None))
     compiled = base.compiled + way.compiled
     turns = take_turns(base.step, step, bench.repeats)
     if base.compiled + way.compiled != compiled:

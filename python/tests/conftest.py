@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import nn
 
 import spillway
@@ -128,6 +130,15 @@ def same_bits(
     different = [i for i, (a, b) in enumerate(zip(without, with_session)) if not torch.equal(a, b)]
     assert not different, f"{len(different)} of {len(without)} values differ"
     return session
+
+
+# Ranks are forked from a process that has imported this and started no thread: importing takes longer than most tests.
+multiprocessing.set_forkserver_preload(["pytest", "spillway", "torch.distributed.fsdp", "torch.distributed.device_mesh"])
+
+
+def as_ranks(work: Callable[..., None], *arguments: object, ranks: int = 2) -> None:
+    """Runs `work(rank, *arguments)` in a process for each rank, and throws what one of them throws."""
+    mp.start_processes(work, args=arguments, nprocs=ranks, start_method="forkserver")
 
 
 def join(rank: int, folder: str, ranks: int = 2) -> None:

@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import fallbacks, join, session_for, tokens, train
+from conftest import as_ranks, fallbacks, join, session_for, tokens, train
 from torch import nn
 
 LAYER_COUNT = 3
@@ -122,7 +121,7 @@ def work(rank: int, folder: str, case: str, sum_over_ranks: type[FunctionalSum])
 )
 @pytest.mark.parametrize("case", RULES)
 def test_what_a_collective_makes_in_a_recomputed_layer_is(tmp_path, case, sum_over_ranks):
-    mp.start_processes(work, args=(str(tmp_path), case, sum_over_ranks), nprocs=2, start_method="spawn")
+    as_ranks(work, str(tmp_path), case, sum_over_ranks)
 
 
 CALLS = 0
@@ -168,4 +167,4 @@ def work_with_a_mismatch(rank: int, folder: str) -> None:
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
 def test_no_collective_is_repeated_after_a_mismatch_on_one_rank(tmp_path):
-    mp.start_processes(work_with_a_mismatch, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    as_ranks(work_with_a_mismatch, str(tmp_path))

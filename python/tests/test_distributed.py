@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import OFFLOAD, Transformer, baseline_step, join, session_for, train
+from conftest import OFFLOAD, Transformer, as_ranks, baseline_step, join, session_for, train
 from torch.nn.parallel import DistributedDataParallel
 
 RECOMPUTE = "[internevo]\ncheckpoint = true\n"
@@ -31,4 +30,4 @@ def work(rank: int, folder: str, rules: str) -> None:
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
 @pytest.mark.parametrize("rules", [OFFLOAD, RECOMPUTE], ids=["offload", "recompute"])
 def test_ddp_gives_the_same_bits_on_both_ranks(tmp_path, rules):
-    mp.start_processes(work, args=(str(tmp_path), rules), nprocs=2, start_method="spawn")
+    as_ranks(work, str(tmp_path), rules)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import some
+from conftest import as_ranks, some
 from test_owned_memory import ACTIONS, REPEATS, WINDOWS, Block, blocks, managed, on_ranks, train
 from torch import nn
 
@@ -32,7 +31,7 @@ def fsdp1(use_orig_params: bool) -> nn.Module:
 @pytest.mark.parametrize("use_orig_params", some([True, False], 1))
 def test_fsdp1_gives_the_same_bits(tmp_path, use_orig_params):
     make = functools.partial(fsdp1, use_orig_params)
-    mp.start_processes(on_ranks, args=(str(tmp_path), make, REPEATS), nprocs=2, start_method="spawn")
+    as_ranks(on_ranks, str(tmp_path), make, REPEATS)
 
 
 # What copies and collectives do beside each other shows on a GPU alone; on the CPU the same code runs with gloo.
@@ -98,5 +97,5 @@ ON_DEVICES = [
 @pytest.mark.parametrize("reshard, half", [(True, False), (False, False), (True, True)])
 def test_fsdp2_alone_on_its_device_gives_the_same_bits(tmp_path, device, reshard, half):
     make = functools.partial(fsdp2, device, reshard, half)
-    repeats = REPEATS if device == "cuda" else REPEATS // 2  # Alone on the CPU nothing races.
-    mp.start_processes(on_device, args=(str(tmp_path), device, make, repeats), nprocs=1, start_method="spawn")
+    repeats = REPEATS if device == "cuda" else max(1, REPEATS // 2)  # Alone on the CPU nothing races.
+    as_ranks(on_device, str(tmp_path), device, make, repeats, ranks=1)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import join
+from conftest import as_ranks, join
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -23,7 +22,7 @@ STEPS = 5
 ACTIONS = ["keep", "offload", "recompute", "budget"]
 WINDOWS = ["0 B", "16 KiB", "64 MiB"]
 # A race need not show every time.
-REPEATS = 20 if os.environ.get("SPILLWAY_TEST_LONG") == "1" else 2
+REPEATS = 20 if os.environ.get("SPILLWAY_TEST_LONG") == "1" else 1
 
 
 def managed(model: nn.Module, action: str, window: str, budget: float | str = 0.9) -> spillway.Session:
@@ -110,7 +109,7 @@ def on_ranks(rank: int, folder: str, make: Callable[[], nn.Module], repeats: int
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="skipped: this torch has no gloo")
 @pytest.mark.parametrize("make", [fsdp2, fsdp2_frozen])
 def test_fsdp2_gives_the_same_bits(tmp_path, make):
-    mp.start_processes(on_ranks, args=(str(tmp_path), make, REPEATS), nprocs=2, start_method="spawn")
+    as_ranks(on_ranks, str(tmp_path), make, REPEATS)
 
 
 class Partitioned(nn.Module):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import Transformer, baseline_step, join, session_for, tokens, train
+from conftest import Transformer, as_ranks, baseline_step, join, session_for, tokens, train
 
 import spillway
 
@@ -40,7 +39,7 @@ def run_equal(rank: int, folder: str, case: str, by_name: bool) -> None:
 @needs_gloo
 @pytest.mark.parametrize(("case", "by_name"), [("kept", False), ("offloaded", True), ("recomputed", False)])
 def test_two_processes_hold_a_half_each_and_have_the_same_bits(tmp_path, case, by_name):
-    mp.start_processes(run_equal, args=(str(tmp_path), case, by_name), nprocs=2, start_method="spawn")
+    as_ranks(run_equal, str(tmp_path), case, by_name)
 
 
 def run_unequal(rank: int, folder: str) -> None:
@@ -68,7 +67,7 @@ def run_unequal(rank: int, folder: str) -> None:
 
 @needs_gloo
 def test_what_is_not_equal_is_refused_with_the_reason(tmp_path):
-    mp.start_processes(run_unequal, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    as_ranks(run_unequal, str(tmp_path))
 
 
 def refuse(group: object, text: str) -> None:
@@ -92,4 +91,4 @@ def run_wrong_groups(rank: int, folder: str) -> None:
 @needs_gloo
 def test_groups_that_cannot_be_are_refused(tmp_path):
     refuse("any", "torch.distributed has not begun; call init_process_group() first")
-    mp.start_processes(run_wrong_groups, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    as_ranks(run_wrong_groups, str(tmp_path))
