@@ -69,7 +69,7 @@ Plan only_with_shards(const Profile& profile, PlannerOptions alone, PlannerOptio
 }
 
 TEST(PlannerShard, NeedsLessMemoryForASlowdown) {
-  const Profile profile = llama_profile(4);
+  const Profile profile = llama_profile(2);
   PlannerOptions alone = within_without_windows(Bytes(0));
   alone.max_slowdown = 1.005;
   const PlannedStep whole = plan_for_budget(profile, alone);

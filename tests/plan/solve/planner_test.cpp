@@ -180,7 +180,7 @@ TEST(Planner, PlansModelsWhoseResidualStreamIsNotSaved) {
 }
 
 TEST(Planner, PlansForSeveralPassesInFlight) {
-  Profile profile = testing::chunked_profile({.layers = 3}, 2);
+  Profile profile = testing::chunked_profile({.layers = 2}, 2);
   testing::add_timelines(profile);
   PlannerOptions options = within(1000_GiB);
   for (const int batch : {0, 1}) {
@@ -200,14 +200,14 @@ TEST(Planner, PlansForSeveralPassesInFlight) {
 }
 
 TEST(Planner, SaysTheSameTwice) {
-  const Profile profile = testing::llama_profile(4);
-  const PlannerOptions options = within(2_GiB);
+  const Profile profile = testing::llama_profile(2);
+  const PlannerOptions options = within(gibibytes(1.5));
   EXPECT_EQ(plan_for_budget(profile, options).plan, plan_for_budget(profile, options).plan);
 }
 
 TEST(Planner, SaysWhyAndHowGoodThePlanIs) {
-  const Profile profile = testing::llama_profile(4);
-  const PlannedStep step = plan_for_budget(profile, within(2_GiB));
+  const Profile profile = testing::llama_profile(2);
+  const PlannedStep step = plan_for_budget(profile, within(gibibytes(1.5)));
   std::map<ActionKind, std::string> reasons;
   for (const Decision& decision : step.plan.chunks[0].decisions) {
     if (decision.fixed != FixedReason::kNone) continue;
@@ -251,14 +251,14 @@ action = "keep"
 }
 
 TEST(Planner, StaysWithinTheHostLimit) {
-  const Profile profile = testing::llama_profile(8);
-  PlannerOptions options = within(4_GiB);
+  const Profile profile = testing::llama_profile(4);
+  PlannerOptions options = within(2_GiB);
   const PlannedStep free = plan_for_budget(profile, options);
-  options.rules.limits.host = 256_MiB;
+  options.rules.limits.host = 128_MiB;
   const PlannedStep limited = plan_for_budget(profile, options);
   const auto host = [&](const PlannedStep& step) { return simulate(profile, step.plan).host_peak; };
-  EXPECT_GT(host(free), 256_MiB);
-  EXPECT_LE(host(limited), 256_MiB);
+  EXPECT_GT(host(free), 128_MiB);
+  EXPECT_LE(host(limited), 128_MiB);
   EXPECT_LE(limited.peak, options.budget);
   EXPECT_LE(free.step_ns, limited.step_ns);
   EXPECT_LE(free.bound_ns, limited.bound_ns);
@@ -315,7 +315,7 @@ TEST(Planner, GivesTheSmallestPlanWhereNoneFits) {
 }
 
 TEST(Planner, ReservesNoMoreThanLeavesAPlan) {
-  const Profile profile = testing::llama_profile(4);
+  const Profile profile = testing::llama_profile(2);
   const Bytes smallest = smallest_budget(profile, within(0_B)).budget;
   PlannerOptions options = within(share_of(smallest, 1.5));
   const Bytes room = options.budget - smallest;
@@ -348,7 +348,7 @@ TEST(Planner, SaysThatAPlanFitsBeforeItHasTheBest) {
 }
 
 TEST(Planner, FindsTheSmallestMemoryForASlowdown) {
-  const Profile profile = testing::llama_profile(4);
+  const Profile profile = testing::llama_profile(2);
   PlannerOptions options = within(0_B);
   options.max_slowdown = 1.03;
   const PlannedStep step = plan_for_budget(profile, options);
@@ -361,7 +361,7 @@ TEST(Planner, FindsTheSmallestMemoryForASlowdown) {
 }
 
 TEST(Planner, DrawsACurveThatNeverRisesWithTheBudget) {
-  const Profile profile = testing::llama_profile(3);
+  const Profile profile = testing::llama_profile(2);
   const std::vector<CurvePoint> curve = plan_curve(profile, within(0_B));
   ASSERT_GE(curve.size(), 8U);
   for (std::size_t i = 0; i < curve.size(); ++i) {
