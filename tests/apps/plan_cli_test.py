@@ -3,12 +3,9 @@
 
 import json
 import unittest
-from pathlib import Path
 
 from plan_files import MIB, OnFiles, profile
 from program import cells, run
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rules"
 
 
 class Plan(OnFiles):
@@ -66,10 +63,10 @@ class Plan(OnFiles):
 
 
 class Explain(OnFiles):
-    def setUp(self):
-        super().setUp()
-        self.plan = str(self.folder / "plan.json")
-        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.plan)
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.plan = cls.plan_shared("plan.json", cls.rules)
 
     def test_shows_scopes_operators_bytes_actions_and_reasons(self):
         text = self.ok("explain", self.plan)
@@ -108,15 +105,6 @@ class Explain(OnFiles):
         text = self.ok("explain", "--rules", rules, "--layers", "4", "--pipeline-rank", "3")
         self.assertIn('skip = "3 MiB"', text)
 
-    def test_translates_every_example_to_rules_that_read_the_same(self):
-        examples = sorted(EXAMPLES.glob("*.toml"))
-        self.assertGreaterEqual(len(examples), 4)
-        for example in examples:
-            text = self.ok("explain", "--rules", str(example), "--layers", "16")
-            again = self.write("again.toml", text)
-            rules = lambda each: [line for line in each.splitlines() if line and not line.startswith("#")]
-            self.assertEqual(rules(self.ok("explain", "--rules", again)), rules(text), example.name)
-
     def test_refuses_lines_without_sense(self):
         for arguments, text in (
             ([], "give either a plan's file or --rules"),
@@ -130,12 +118,12 @@ class Explain(OnFiles):
 
 
 class Diff(OnFiles):
-    def setUp(self):
-        super().setUp()
-        other = self.write("o.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..1"\naction = "offload"\n[limits]\nhost = "1 GiB"\n')
-        self.one, self.two = (str(self.folder / name) for name in ("one.json", "two.json"))
-        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.one)
-        self.ok("plan", "--profile", self.profile, "--rules", other, "--out", self.two)
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        other = '[[rule]]\nscope = "*.attention"\nlayers = "0..1"\naction = "offload"\n[limits]\nhost = "1 GiB"\n'
+        cls.one = cls.plan_shared("one.json", cls.rules)
+        cls.two = cls.plan_shared("two.json", cls.write_shared("o.toml", other))
 
     def different(self, *arguments):
         result = run("spillway", "diff", *arguments)

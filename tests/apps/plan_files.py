@@ -115,12 +115,33 @@ def timed(made, forward_ns=1_000_000, backward_ns=2_000_000):
 
 
 class OnFiles(unittest.TestCase):
+    """A test with a folder of its own, and files that the tests of its class only read."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.shared = Path(folder.name)
+        cls.profile = cls.write_shared("p.json", json.dumps(profile(4)))
+        cls.rules = cls.write_shared("r.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..2"\naction = "offload"\n')
+
+    @classmethod
+    def write_shared(cls, name, text):
+        path = cls.shared / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    @classmethod
+    def plan_shared(cls, name, rules):
+        """The file of the plan that `rules` make of the profile."""
+        path = str(cls.shared / name)
+        run("spillway", "plan", "--profile", cls.profile, "--rules", rules, "--out", path).check_returncode()
+        return path
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        self.profile = self.write("p.json", json.dumps(profile(4)))
-        self.rules = self.write("r.toml", '[[rule]]\nscope = "*.attention"\nlayers = "0..2"\naction = "offload"\n')
 
     def write(self, name, text):
         path = self.folder / name

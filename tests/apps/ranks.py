@@ -70,11 +70,12 @@ class RanksTest(unittest.TestCase):
     def figures(self, ranks, *words):
         """What each rank wrote into its train.json."""
         out = self.folder / "figures"
-        self.ok(ranks, *words, "--out", out)
+        self.said = self.ok(ranks, *words, "--out", out)
         return [json_of(out / part / "train.json") for part in ([f"rank-{rank}" for rank in range(ranks)] if ranks > 1 else [""])]
 
     def equal_bits(self, steps, ranks, *words):
-        """Compares with the baseline; all losses and gradients must be equal. Returns what each rank wrote."""
+        """Trains without and with a session in the same processes; all losses and gradients must be equal. Returns what
+        each rank wrote."""
         found = self.figures(ranks, *words, "--compare")
         for each in found:
             self.assertIs(each["bits_equal"], True)
@@ -83,6 +84,11 @@ class RanksTest(unittest.TestCase):
             self.assertGreater(each["gradients_compared"], 0)
             self.assertEqual(each["gradients_compared"] % steps, 0)
         return found
+
+    def digest_of_equal_bits(self, steps, ranks, *words):
+        """The digest of a run within a session, whose losses and gradients are those of one without."""
+        self.equal_bits(steps, ranks, "--digest", *words)
+        return self.digest_in(self.said)
 
     baselines = {}  # By what was run: the same for all tests.
 
@@ -94,6 +100,9 @@ class RanksTest(unittest.TestCase):
         return self.baselines[key]
 
     def digest(self, ranks, *words):
-        found = re.search(r"^digest: parameters \w{16} losses \w{16}$", self.ok(ranks, "--digest", *words), re.MULTILINE)
-        self.assertIsNotNone(found)
-        return found.group()
+        return self.digest_in(self.ok(ranks, "--digest", *words))
+
+    def digest_in(self, text):
+        found = re.findall(r"^digest: parameters \w{16} losses \w{16}$", text, re.MULTILINE)
+        self.assertEqual(len(found), 1, text)
+        return found[0]

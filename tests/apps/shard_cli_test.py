@@ -6,7 +6,8 @@ import unittest
 
 from ranks import RanksTest, parallel
 
-WORDS = ["--layers", "4", "--hidden", "64", "--heads", "4", "--tokens", "256", "--steps", "5", "--dropout", "0.1",
+STEPS = 4
+WORDS = ["--layers", "4", "--hidden", "64", "--heads", "4", "--tokens", "128", "--steps", str(STEPS), "--dropout", "0.1",
          "--set", "model.kind=gpt", "--set", "model.ffn=128", "--set", "train.micro_batches=3", "--set", "train.micro_batch_size=2"]  # fmt: skip
 SHARED = """
 [[rule]]
@@ -26,12 +27,14 @@ class ShardedRanks(RanksTest):
 
     def test_recompute_from_parts_with_the_same_bits(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.baseline(4, *words)
-        recompute = parallel(recompute_interval=1, recompute_partition="true")
+        whole = parallel(recompute_interval=1)
+        wanted = self.digest_of_equal_bits(STEPS, 4, *words, *whole)
+        recompute = [*whole, *parallel(recompute_partition="true")]
         peaks = {}
         for name, more in {"whole": [], "kept": recompute, "offloaded": [*recompute, *parallel(recompute_offload="true")]}.items():
-            out = self.folder / name
-            self.assertEqual(self.digest(4, *words, *(more or parallel(recompute_interval=1)), "--out", out), wanted, name)
+            out = self.folder / (name if more else "figures")
+            if more:
+                self.assertEqual(self.digest(4, *words, *more, "--out", out), wanted, name)
             figures = json.loads((out / "rank-0" / "train.json").read_text(encoding="utf-8"))
             peaks[name] = figures["ranks"][0]["step_peak"]
             for report in self.reports(out, 4):
@@ -51,9 +54,8 @@ class ShardedRanks(RanksTest):
 
     def test_share_whatever_rules_say_and_is_equal(self):
         words = [*WORDS, *parallel(tensor=2, data=2)]
-        wanted = self.digest(4, *words, "--baseline")
-        out = self.folder / "run"
-        self.assertEqual(self.digest(4, *words, *self.rules(SHARED), "--out", out), wanted)
+        self.equal_bits(STEPS, 4, *words, *self.rules(SHARED))
+        out = self.folder / "figures"
         for report in self.reports(out, 4):
             self.assertGreater(report["shard"]["buffers"], 0)
             self.assertGreater(report["shard"]["gathers"], 0)
@@ -65,11 +67,8 @@ class ShardedRanks(RanksTest):
 
     def test_plan_together_within_a_budget(self):
         words = [*WORDS, *parallel(tensor=2, pipeline=2)]
-        wanted = self.baseline(4, *words)
-        out = self.folder / "run"
-        rules = self.rules("[limits]\nshard = true\n")
-        self.assertEqual(self.digest(4, *words, *rules, "--budget", "60%", "--out", out), wanted)
-        for report in self.reports(out, 4):
+        self.equal_bits(STEPS, 4, *words, *self.rules("[limits]\nshard = true\n"), "--budget", "60%")
+        for report in self.reports(self.folder / "figures", 4):
             self.assertEqual(report["shard"]["ranks"], 2)
             self.assertEqual(report["shard"]["gathers"], report["shard"]["buffers"])
 

@@ -32,12 +32,15 @@ def with_timeline(document):
 
 
 class Trace(OnFiles):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.profile = cls.write_shared("p.json", json.dumps(with_timeline(profile(4))))
+        cls.rules = cls.write_shared("r.toml", '[limits]\noffload_window = "2 MiB"\n[[rule]]\naction = "offload"\n')
+        cls.plan = cls.plan_shared("plan.json", cls.rules)
+
     def setUp(self):
         super().setUp()
-        self.profile = self.write("p.json", json.dumps(with_timeline(profile(4))))
-        self.rules = self.write("r.toml", '[limits]\noffload_window = "2 MiB"\n[[rule]]\naction = "offload"\n')
-        self.plan = str(self.folder / "plan.json")
-        self.ok("plan", "--profile", self.profile, "--rules", self.rules, "--out", self.plan)
         self.out = self.folder / "trace.json"
 
     def trace(self, *arguments):

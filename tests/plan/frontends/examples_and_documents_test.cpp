@@ -70,6 +70,20 @@ TEST(ExampleRules, DecideBuffersOfTheirModel) {
   }
 }
 
+TEST(ExampleRules, AreExplainedByRulesThatReadTheSame) {
+  const ModelShape shape = shape_of(16);
+  for (const std::filesystem::path& path : examples()) {
+    const Rules rules = load_rules(path);
+    const std::string explained = explain_rules(rules, shape);
+    Rules wanted = translate(rules, shape);
+    Rules found = parse_rules(explained, "explained");
+    for (Rule& rule : wanted.rules) rule.location = {};
+    for (Rule& rule : found.rules) rule.location = {};
+    wanted.notes.clear();
+    EXPECT_EQ(found, wanted) << path << '\n' << explained;
+  }
+}
+
 // Whatever the model: nothing that is recomputed lacks an input or needs its fallback.
 TEST(ExampleRules, MakePlansThatCanBeExecuted) {
   using testing::Naming;
