@@ -8,6 +8,7 @@
 
 #include "spillway/core/error.hpp"
 #include "spillway/plan/planner.hpp"
+#include "support/random_cases.hpp"
 #include "torch/support/training.hpp"
 
 namespace spillway {
@@ -44,6 +45,7 @@ at::Tensor dropping_step(TinyModel& model, Step* /*step*/, int i) {
 }
 
 TEST(LayerDrop, NeverEndsATrainingWithinAShareOfItsMemory) {
+  const int steps = testing::cases_of(60, 2);
   for (const bool background : {false, true}) {
     for (const bool replan : {false, true}) {
       SCOPED_TRACE(std::string(background ? "background " : "") + (replan ? "replan" : ""));
@@ -51,9 +53,9 @@ TEST(LayerDrop, NeverEndsATrainingWithinAShareOfItsMemory) {
       options.plan_in_background = background;
       options.replan = replan;
       Session session(std::move(options));
-      EXPECT_EQ(difference({.layers = kLayers}, session, 60, dropping_step), 0);
+      EXPECT_EQ(difference({.layers = kLayers}, session, steps, dropping_step), 0);
       const SessionReport report = session.report();
-      EXPECT_EQ(report.steps, 60U);
+      EXPECT_EQ(report.steps, static_cast<std::uint64_t>(steps));
       EXPECT_GT(report.recorded_steps, 1U);
       EXPECT_GT(report.fallbacks.at("the pass saved other tensors than profiled"), 0U) << report;
       if (!background) {
@@ -109,8 +111,8 @@ Bytes smallest_for(int layers) {
 
 /// Fits a step with two layers, and none with all of them.
 Budget budget_between() {
-  const Bytes two = smallest_for(2);
-  const Bytes all = smallest_for(kLayers);
+  static const Bytes two = smallest_for(2);
+  static const Bytes all = smallest_for(kLayers);
   EXPECT_LT(two + 32_KiB, all);
   return {Bytes((two.count() + all.count()) / 2)};
 }
