@@ -216,8 +216,9 @@ void StepWalk::unpack(int unpack) {
   port_.fetched = 0;
   port_.shards().begin_due(pass, id);
   SimBuffer& buffer = pass.items[to_index(id)];
-  if (caller_owned) {
-    // It is on the device.
+  if (caller_owned || buffer.state == BufferState::kFreed) {
+    // It is on the device; or its first saved tensor was dropped before another one was saved, and
+    // a profile has one life of a buffer only.
   } else if (item.action != ActionKind::kRecompute) {
     port_.machine().make_available(buffer);
   } else if (!is_on_device(buffer.state)) {
@@ -242,7 +243,10 @@ void StepWalk::recompute(SimBuffer& buffer, int unpack) {
 }
 
 void StepWalk::replay(SimPass& pass, const ReplayJob& job) {
-  for (const int read : job.reads) port_.machine().make_available(pass.items[to_index(read)]);
+  for (const int read : job.reads) {
+    SimBuffer& buffer = pass.items[to_index(read)];
+    if (buffer.state != BufferState::kFreed) port_.machine().make_available(buffer);
+  }
   // Both pieces around the moment had at least what is there now.
   const StepPosition& now = port_.now;
   const StepPosition after{now.pass, now.chunk, true, now.moment + 1};
@@ -250,7 +254,10 @@ void StepWalk::replay(SimPass& pass, const ReplayJob& job) {
   std::int64_t made = 0;
   for (const int each : job.makes) made += pass.chunk->items[to_index(each)].bytes;
   listener_.repeats(now, job, bytes_with(other) - pass.cached + made + job.transient_bytes);
-  for (const int each : job.makes) port_.machine().recomputed(pass.items[to_index(each)]);
+  for (const int each : job.makes) {
+    SimBuffer& buffer = pass.items[to_index(each)];
+    if (buffer.state != BufferState::kFreed) port_.machine().recomputed(buffer);
+  }
 }
 
 }  // namespace spillway
