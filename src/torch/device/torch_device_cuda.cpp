@@ -67,14 +67,14 @@ class CudaTorchDevice final : public TorchDevice {
   }
 
   [[nodiscard]] bool is_capturing() const override {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const auto stream = c10::cuda::getCurrentCUDAStream(index_).stream();
+    // CUDA cannot capture the legacy stream, and this is asked for every saved tensor.
+    if (stream == nullptr) return false;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t code = cudaStreamIsCapturing(stream, &status);
     if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-    (void)cudaGetLastError();
-    // The legacy stream, while another one that blocks it captures. Of any other error whoever uses
-    // the device next hears.
-    return code == cudaErrorStreamCaptureImplicit;
+    (void)cudaGetLastError();  // Whoever uses the device next hears of it.
+    return false;
   }
 
   void catch_up(Stream& /*stream*/) override {}
