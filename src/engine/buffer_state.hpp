@@ -54,7 +54,7 @@ inline constexpr std::size_t kBufferEvents = 15;
 /// The table: where an event leads from a state. Empty: it cannot happen there.
 [[nodiscard]] std::optional<BufferState> transition(BufferState state, BufferEvent event) noexcept;
 
-/// Errors: InvalidArgument that names the state, the event, and the states from which it can happen.
+/// Errors: InvalidArgument that names the state, the event, and the states where it can happen.
 [[noreturn]] void throw_impossible(BufferState state, BufferEvent event);
 
 /// The table as a Mermaid state diagram, for the documentation. "keep" and "free" are possible in

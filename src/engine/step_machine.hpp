@@ -25,7 +25,7 @@
 ///
 /// Threads: one at a time. Errors: InvalidArgument for an event that is impossible in the buffer's
 /// state, before the port has done anything; and those of the port. A buffer whose release failed
-/// stays on the device, outside of the window; one whose other command failed is as it was. A buffer
+/// stays on the device, outside of the window; one whose other command failed is as it was. One
 /// that dies without drop() leaves its bytes in on_device(), and nothing else.
 #pragma once
 
