@@ -241,8 +241,12 @@ class Program:
         if not self.full:
             report.notes.append("Not judged: a small model, or no GPU.")
         print(report.to_text(), end="")
-        _write(self._options.out, json.dumps(report.to_dict(), indent=2) + "\n")
-        _write(self._options.markdown, report.to_markdown())
+        self.save()
+
+    def save(self) -> None:
+        """Writes the files that the command line names, with what has been measured so far."""
+        _write(self._options.out, json.dumps(self.report.to_dict(), indent=2) + "\n")
+        _write(self._options.markdown, self.report.to_markdown())
 
 
 def progress(line: str) -> None:

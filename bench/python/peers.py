@@ -314,13 +314,14 @@ def main() -> int:
         try:
             outcome = run(bench, ways, row, program.full)
         except (RowFailed, torch._dynamo.exc.TorchDynamoException) as error:
-            reason = str(error).splitlines()[0]
+            reason = " / ".join(line for line in str(error).splitlines() if line.strip())[:300]
             report.notes.append(f"Failed: {row.text}: {reason}.")
             progress(f"failed: {row.text}: {reason}")
             failed = True
             continue
         progress(f"  {outcome.turns}")
         report.figures.append(figure_of(row, outcome))
+        program.save()  # All rows take long; a run that is stopped has those that it has measured.
     program.publish()
     return 1 if failed else 0
 
