@@ -11,7 +11,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from figures import Report  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import spillway  # noqa: E402
 
@@ -72,6 +73,29 @@ def llama(shape: Shape, device: torch.device) -> nn.Module:
             return transformers.LlamaForCausalLM(config).train()
     finally:
         torch.set_default_dtype(default)
+
+
+class Checkpointed(nn.Module):
+    """A layer that is recomputed in backward. `options`: of torch.utils.checkpoint.checkpoint()."""
+
+    def __init__(self, layer: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.layer = layer
+        self._options = options
+
+    def forward(self, hidden_states: torch.Tensor, **others: Any) -> Any:
+        return checkpoint(self.layer, hidden_states, use_reentrant=False, **self._options, **others)
+
+
+@contextlib.contextmanager
+def layers_replaced(decoder: nn.Module, layers: nn.ModuleList) -> Iterator[None]:
+    """The decoder has these layers meanwhile."""
+    original = decoder.layers
+    decoder.layers = layers
+    try:
+        yield
+    finally:
+        decoder.layers = original
 
 
 def budget_id(budget: str) -> str:

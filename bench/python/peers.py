@@ -26,18 +26,30 @@ import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch._dynamo
 import torch._functorch.config
 from figures import Figure, Value
-from llama_bench import GIB, Bench, Measured, Program, Turns, budget_id, progress, take_turns, warm_up
+from llama_bench import (
+    GIB,
+    Bench,
+    Checkpointed,
+    Measured,
+    Program,
+    Turns,
+    budget_id,
+    layers_replaced,
+    progress,
+    take_turns,
+    warm_up,
+)
 from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.autograd.graph import save_on_cpu
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 import spillway
 
@@ -58,15 +70,19 @@ class RowFailed(Exception):
 class Backend:
     """A backend of torch.compile that counts what it compiles and runs. Each way has its own and so its own graphs."""
 
-    def __init__(self, name: str, memory_budget: float) -> None:
+    def __init__(self, name: str, memory_budget: float, device: torch.device) -> None:
         self.compiled = 0
         self.runs = 0
         self._compile = lookup_backend(name)
-        self._memory_budget = memory_budget
+        # torch's flop counter, its default, refuses attention with fewer key than query heads.
+        self._settings: dict[str, Any] = {
+            "activation_memory_budget": memory_budget,
+            "activation_memory_budget_runtime_estimator": "profile" if device.type == "cuda" else "flops",
+        }
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
         self.compiled += 1
-        with torch._functorch.config.patch(activation_memory_budget=self._memory_budget):
+        with torch._functorch.config.patch(self._settings):
             compiled = self._compile(graph, inputs)
 
         def run(*arguments: Any) -> Any:
@@ -76,20 +92,17 @@ class Backend:
         return run
 
 
-class Checkpointed(nn.Module):
-    """A layer that is recomputed in backward, but for the outputs of the operators in `kept`."""
+def saving(layer: nn.Module, kept: list[Any]) -> Checkpointed:
+    """The layer, checkpointed but for the outputs of the operators in `kept`."""
+    return Checkpointed(layer, context_fn=functools.partial(create_selective_checkpoint_contexts, kept))
 
-    def __init__(self, layer: nn.Module, kept: list[Any] | None = None, offload_input: bool = False) -> None:
-        super().__init__()
-        self.layer = layer
-        self._offload_input = offload_input
-        self._options: dict[str, Any] = {"use_reentrant": False}
-        if kept is not None:
-            self._options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, kept)
+
+class InputOffloaded(Checkpointed):
+    """A checkpointed layer whose input is in host memory between forward and backward."""
 
     def forward(self, hidden_states: torch.Tensor, **others: Any) -> Any:
-        with save_on_cpu(pin_memory=True) if self._offload_input else contextlib.nullcontext():
-            return checkpoint(self.layer, hidden_states, **self._options, **others)
+        with save_on_cpu(pin_memory=True):
+            return super().forward(hidden_states, **others)
 
 
 AroundForward = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -116,14 +129,8 @@ class Way:
         """Graphs compiled so far."""
         return self._backend.compiled if self._backend is not None else 0
 
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        original = self._decoder.layers
-        self._decoder.layers = self._layers
-        try:
-            yield
-        finally:
-            self._decoder.layers = original
+    def installed(self) -> contextlib.AbstractContextManager[None]:
+        return layers_replaced(self._decoder, self._layers)
 
     def step(self, session: spillway.Session | None = None) -> Measured:
         before = self._backend.runs if self._backend is not None else 0
@@ -145,15 +152,15 @@ class Ways:
 
     def __init__(self, bench: Bench, compiler: str) -> None:
         def compiled(memory_budget: float = 1.0, **options: Any) -> Way:
-            return Way(bench, backend=Backend(compiler, memory_budget), **options)
+            return Way(bench, backend=Backend(compiler, memory_budget, bench.device), **options)
 
-        products = functools.partial(Checkpointed, kept=MATRIX_PRODUCTS + ATTENTION)
+        products = functools.partial(saving, kept=MATRIX_PRODUCTS + ATTENTION)
         self._makers: dict[str, Callable[[], Way]] = {
             "eager": lambda: Way(bench),
             "selective_products": lambda: Way(bench, products),
-            "selective_attention": lambda: Way(bench, functools.partial(Checkpointed, kept=ATTENTION)),
+            "selective_attention": lambda: Way(bench, functools.partial(saving, kept=ATTENTION)),
             "full": lambda: Way(bench, Checkpointed),
-            "full_offload": lambda: Way(bench, functools.partial(Checkpointed, offload_input=True)),
+            "full_offload": lambda: Way(bench, InputOffloaded),
             "save_on_cpu": lambda: Way(bench, around_forward=lambda: save_on_cpu(pin_memory=True)),
             "trl": lambda: Way(bench, around_forward=_offload_of_trl(bench)),
             "compiled": compiled,
