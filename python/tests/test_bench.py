@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import runpy
@@ -92,6 +93,25 @@ def test_peers_runs_small_and_every_way_saves_what_it_should(tmp_path):
         assert rows[row]["predicted peak"] <= rows[row]["budget"] and rows[row]["fallbacks"] == 0, row
     assert any(note.startswith("Skipped: everything offloaded by TRL: trl ") for note in found["notes"])
     assert "| full checkpointing |" in markdown
+
+
+def test_lengths_runs_small_with_the_same_gradients(tmp_path):
+    found, markdown = run_small(tmp_path, "lengths")
+    rows = {figure["id"].removeprefix("python_lengths."): beside_of(figure) for figure in found["figures"]}
+    assert set(rows) == {"checkpointing", "budget_70_percent"}
+    for row, beside in rows.items():
+        assert beside["gradients that differ"] == 0, row
+    assert rows["budget_70_percent"]["recorded steps"] >= 1 and rows["budget_70_percent"]["budget"] > 0
+    assert found["settings"]["lengths"].endswith("tokens, 12 batches")
+    assert "| full checkpointing |" in markdown
+
+
+def test_fits_runs_small_with_the_same_gradients_as_checkpointing(tmp_path):
+    found, _ = run_small(tmp_path, "fits")
+    rows = {figure["id"].removeprefix("python_fits."): beside_of(figure) for figure in found["figures"]}
+    assert set(rows) == ({"all_32k", "lora_64k"} if importlib.util.find_spec("peft") else {"all_32k"})
+    for row, beside in rows.items():
+        assert beside["gradients that differ"] == 0, row
 
 
 def test_a_peer_that_does_not_run_compiled_fails(tmp_path):
