@@ -27,6 +27,9 @@ case "${*:-all}" in
     ;;
 esac
 
+# Installs Python packages in a third of the time that pip takes.
+uv=uv==0.13.8
+
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
   printf 'setup: error: %s\n' "$1" >&2
@@ -112,6 +115,35 @@ stamp_of() {
   { cat "$@" && "$venv/bin/python" --version; } | sha256sum | cut -d ' ' -f 1
 }
 
+# pip's settings of where packages come from (files and variables), as options of uv in `uv_options`.
+read_pip_settings() {
+  local key value
+  uv_options=()
+  while IFS== read -r key value; do
+    value=${value#\'}
+    value=${value%\'}
+    case $key in
+      *.index-url) uv_options+=(--index-url "$value") ;;
+      *.extra-index-url) uv_options+=(--extra-index-url "$value" --index-strategy unsafe-best-match) ;;
+      *.find-links) if [[ -d $value || $value == *://* ]]; then uv_options+=(--find-links "$value"); fi ;;
+      *.no-index) uv_options+=(--no-index) ;;
+      *.cert) export SSL_CERT_FILE=${SSL_CERT_FILE:-$value} ;;
+    esac
+  done < <("$venv/bin/python" -m pip config list 2>/dev/null)
+}
+
+# With uv; where that cannot be had, or fails, with pip.
+install_packages_of_python() {
+  local -a uv_options pip=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
+  read_pip_settings
+  if "${pip[@]}" --quiet "$uv" &&
+    "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "${uv_options[@]}" "$@"; then
+    return 0
+  fi
+  say "uv could not install them; trying pip"
+  "${pip[@]}" "$@"
+}
+
 install_environment() {
   local stamp_file=$venv/.spillway-stamp stamp python file
   local -a pip_files=()
@@ -132,7 +164,7 @@ install_environment() {
   sed 's/#.*//' "${requirements[@]}" | awk 'NF { print "setup:   " $1 }'
   for file in "${requirements[@]}"; do pip_files+=(-r "$file"); done
   # A torch of the right version that is there already (also a CPU-only one) satisfies the pin and is not changed.
-  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "${pip_files[@]}" ||
+  install_packages_of_python "${pip_files[@]}" ||
     fail "pip could not install the packages above (its message is above)." \
       "A network is needed, or PIP_INDEX_URL / PIP_FIND_LINKS pointing at a mirror or a folder of wheels." \
       "By hand: $venv/bin/python -m pip install ${pip_files[*]}"
