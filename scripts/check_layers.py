@@ -63,6 +63,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "highs": "",
         # Its make_plan plans by rules alone: for programs it is the other planner, and it uses recompute.
         "solve": "simulate highs",
+        # What a session does next, and under which plan.
+        "control": "solve",
         "frontends": "policy",
         "report": "solve",
     },

@@ -8,7 +8,7 @@ namespace spillway {
 namespace {
 
 /// Of the step: a limit that costs less is taken.
-constexpr double kSameTime = 0.001;
+constexpr double kSameStepTime = 0.001;
 /// Of what a layer offloads, in percent.
 constexpr std::array kPercent = {50U, 100U, 150U, 200U, 300U, 400U, 600U, 800U, 1200U};
 
@@ -34,7 +34,7 @@ void Simulator::limit_pending_release(Plan& plan) const {
   const Bytes layer = offloaded_of_a_layer(profile_, plan);
   if (layer == Bytes(0)) return;
   const Simulation free = run(plan);
-  const auto longest = static_cast<double>(free.step_ns) * (1 + kSameTime);
+  const auto longest = static_cast<double>(free.step_ns) * (1 + kSameStepTime);
   const auto costs_nothing = [&] {
     const Simulation found = run(plan);
     return static_cast<double>(found.step_ns) <= longest && found.peak <= free.peak;

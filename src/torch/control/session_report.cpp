@@ -135,24 +135,6 @@ std::string short_scope(const std::string& scope) {
 
 }  // namespace
 
-std::string_view to_string(StepKind kind) {
-  switch (kind) {
-    case StepKind::kRecording:
-      return "recording";
-    case StepKind::kUnplanned:
-      return "unplanned";
-    case StepKind::kVerification:
-      return "verification";
-    case StepKind::kDiverged:
-      return "diverged";
-    case StepKind::kTraced:
-      return "traced";
-    case StepKind::kPlanned:
-      return "planned";
-  }
-  return "";
-}
-
 SessionReport SessionCore::report() const {
   std::unique_lock lock(mutex_);
   if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
