@@ -3,12 +3,12 @@
 #include <iterator>
 #include <utility>
 
+#include "plan/control/time_updates.hpp"
 #include "plan/profile/timeline.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/core/numbers.hpp"
 #include "spillway/plan/compute_times.hpp"
 #include "spillway/plan/simulate.hpp"
-#include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/hooks/error_text.hpp"
 

@@ -30,8 +30,6 @@ constexpr double kMaxSlowdown = 0.5;  // As profiles may have it.
 constexpr double kMaxSpread = 0.02;
 /// Work that takes less was skipped for lack of memory.
 constexpr Nanoseconds kMinWork = std::chrono::milliseconds(1);
-constexpr double kUnpredictedShare = 0.002;
-constexpr double kSlowest = 0.95;
 
 struct Lane {
   std::unique_ptr<Stream> stream;
@@ -191,16 +189,6 @@ LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier) {
   speed.back_with_out = back.speed();
   measure_slowdown(torch_device, out, back, speed);
   return speed;
-}
-
-bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
-               double step_ns) {
-  if (unpredicted_ns < kUnpredictedShare * step_ns || bytes == Bytes(0) || alone <= 0) return false;
-  const double predicted_ns = static_cast<double>(bytes.count()) / alone * 1e9;
-  const double share = std::max(kSlowest, predicted_ns / (predicted_ns + unpredicted_ns));
-  alone *= share;
-  with_other *= share;
-  return true;
 }
 
 }  // namespace spillway

@@ -15,10 +15,4 @@ namespace spillway {
 /// All zero if there is no room for it; the slowdown of compute is unset if it cannot be measured.
 [[nodiscard]] LinkSpeed measure_link(TorchDevice& torch_device, Tier& tier);
 
-/// Lowers the speed of one direction so that copying `bytes` takes `unpredicted_ns` longer than
-/// predicted, but by at most 5 %, because one step is weak evidence. Ignores less than 0.2 % of a
-/// step as noise. Returns whether it changed the speed.
-[[nodiscard]] bool slow_down(double& alone, double& with_other, Bytes bytes, double unpredicted_ns,
-                             double step_ns);
-
 }  // namespace spillway

@@ -14,7 +14,6 @@
 #include "spillway/torch/session.hpp"
 #include "support/error_text.hpp"
 #include "support/no_threads.hpp"
-#include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/support/training.hpp"
 #include "torch/support/wrapping_torch_device.hpp"
@@ -45,20 +44,6 @@ TEST(Budget, IsBytesOrAShareOrWhatIsFree) {
     EXPECT_THAT(error_text<InvalidArgument>([&] { (void)Budget::share(wrong); }),
                 ::testing::StartsWith("[budget] a share of more than 0 and less than 1 wanted"));
   }
-}
-
-TEST(LinkSpeed, IsLoweredWhereAStepWaitsLongerThanPredicted) {
-  double alone = 50e9;
-  double with_other = 40e9;
-  // 5 GB take 100 ms; 2 ms more are 2 %.
-  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 2e6, 300e6));
-  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
-  EXPECT_DOUBLE_EQ(with_other, 40e9 / 1.02);
-  EXPECT_FALSE(slow_down(alone, with_other, Bytes(5'000'000'000), 0.5e6, 300e6));
-  EXPECT_FALSE(slow_down(alone, with_other, Bytes(0), 2e6, 300e6));
-  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02);
-  EXPECT_TRUE(slow_down(alone, with_other, Bytes(5'000'000'000), 100e6, 300e6));
-  EXPECT_DOUBLE_EQ(alone, 50e9 / 1.02 * 0.95);
 }
 
 TEST(BudgetedSession, PlansVerifiesTimesAndStaysWithinTheBudget) {
