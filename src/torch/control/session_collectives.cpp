@@ -69,13 +69,13 @@ void SessionCore::note_group(const OperatorTraits& traits,
 
 void SessionCore::agree_on_collectives() {
   collectives_.differ = false;
-  const bool may_repeat = plan_ != nullptr && plan_->recompute_collectives;
+  const bool may_repeat = current_.plan() != nullptr && current_.plan()->recompute_collectives;
   if (!options_.rules.recompute_collectives && !may_repeat) return;
   std::erase_if(collectives_.groups, [](const auto& each) { return !is_registered(each.first); });
   if (collectives_.groups.empty()) return;
-  const bool repeats = may_repeat && !record_next_ && repeats_any(*plan_);
+  const bool repeats = may_repeat && !controller_.records_next() && repeats_any(*current_.plan());
   // Not negative, so that its largest and its smallest can be asked for at once.
-  const auto mine = static_cast<std::int64_t>(repeats ? replay_digest(*plan_) >> 1U : 0);
+  const auto mine = static_cast<std::int64_t>(repeats ? replay_digest(*current_.plan()) >> 1U : 0);
   const RecordingPause pause;
   // By name, so in the same order on all ranks.
   for (auto& [name, group] : collectives_.groups) agree_in(name, group, mine);

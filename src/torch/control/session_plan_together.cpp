@@ -46,7 +46,7 @@ bool SessionCore::plans_together() const {
 std::vector<std::vector<bool>> SessionCore::equal_buffers() const {
   std::vector<std::vector<bool>> equal;
   if (!options_.rules.plan_shards || sharding_.equal.empty()) return equal;
-  for (const ChunkProfile& chunk : profile_->chunks) {
+  for (const ChunkProfile& chunk : current_.profile()->chunks) {
     std::vector<bool>& of = equal.emplace_back();
     for (const BufferProfile& buffer : chunk.buffers) {
       of.push_back(sharding_.equal.contains({chunk.chunk, buffer.id}));
@@ -56,21 +56,23 @@ std::vector<std::vector<bool>> SessionCore::equal_buffers() const {
 }
 
 void SessionCore::remember_plan() {
-  budgeting_.adopted.reset();
-  budgeting_.adopted_word = 0;
-  if (!plans_together() || budgeting_.unplanned) return;
-  budgeting_.adopted = plan_;
-  budgeting_.adopted_word = word_for(to_json(*plan_));
+  sharding_.adopted.reset();
+  sharding_.adopted_word = 0;
+  if (!plans_together() || controller_.due().due(StepMode::kInterim)) return;
+  sharding_.adopted = current_.plan();
+  sharding_.adopted_word = word_for(to_json(*current_.plan()));
 }
 
 void SessionCore::share_plan() {
   if (!plans_together()) return;
-  const bool has_plan = budgeting_.adopted != nullptr && !budgeting_.unplanned && !record_next_;
-  const std::uint64_t mine = has_plan ? budgeting_.adopted_word : 0;
-  const Bytes budget = has_plan ? plan_->budget.value_or(Bytes(0)) : Bytes(0);
-  const Bytes peak = has_plan ? budgeting_.measured_peak : Bytes(0);
-  const std::vector<std::uint64_t> words =
-      ask({mine, (peak - std::min(peak, budget)).count(), kind_of(budgeting_.error)})->read();
+  const bool has_plan = sharding_.adopted != nullptr &&
+                        !controller_.due().due(StepMode::kInterim) && !controller_.records_next();
+  const std::uint64_t mine = has_plan ? sharding_.adopted_word : 0;
+  const Bytes budget = has_plan ? current_.plan()->budget.value_or(Bytes(0)) : Bytes(0);
+  const Bytes peak = has_plan ? controller_.budget().watch().measured_peak() : Bytes(0);
+  const std::vector<std::uint64_t> words = ask({mine, (peak - std::min(peak, budget)).count(),
+                                                kind_of(controller_.budget().problem().error)})
+                                               ->read();
   if (words[2] != kNoError) share_error(words[2]);
   bool same = true;
   Bytes excess;
@@ -79,25 +81,26 @@ void SessionCore::share_plan() {
     if (i > 0 && words[i] == words[0]) excess = std::max(excess, Bytes(words[i + 1]));
   }
   // Replanning here would give the first rank a plan that the others do not have in this step.
-  if (sharding_.group->rank() == 0 && mine != 0) budgeting_.excess_of_others = excess;
+  if (sharding_.group->rank() == 0 && mine != 0)
+    controller_.budget().watch().note_excess_of_others(excess);
   if (words[0] == 0 || same) return;
   const std::string text =
-      send_text(sharding_.group->rank() == 0 ? to_json(*budgeting_.adopted) : std::string());
-  if (mine == words[0] || record_next_ || profile_ == nullptr) return;
+      send_text(sharding_.group->rank() == 0 ? to_json(*sharding_.adopted) : std::string());
+  if (mine == words[0] || controller_.records_next() || current_.profile() == nullptr) return;
   Plan plan = plan_from_json(text, "the plan of the shard group's first rank");
-  if (!made_for(plan, *profile_)) {
+  if (!made_for(plan, *current_.profile())) {
     count_fallback("the plan of the shard group's first rank is for another structure");
     return;
   }
-  take_plan(plan);
-  budgeting_.time_next = false;  // Only the first rank plans by times.
+  controller_.adopt_shared(plan);
 }
 
 void SessionCore::share_error(std::uint64_t kind) {
-  const bool mine = budgeting_.error != nullptr;
-  const std::string text = send_text(mine ? text_of(budgeting_.error) : std::string());
-  if (mine) throw_problem();
-  budgeting_.problem = text;
+  const bool mine = controller_.budget().problem().error != nullptr;
+  const std::string text =
+      send_text(mine ? text_of(controller_.budget().problem().error) : std::string());
+  if (mine) controller_.budget().throw_problem();
+  controller_.budget().problem().text = text;
   // The text begins with the operation in brackets.
   const std::size_t end = text.find("] ");
   const bool named = text.starts_with('[') && end != std::string::npos;

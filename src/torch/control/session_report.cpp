@@ -135,7 +135,7 @@ std::string short_scope(const std::string& scope) {
 
 }  // namespace
 
-SessionReport SessionCore::report() const {
+SessionReport SessionCore::report() {
   std::unique_lock lock(mutex_);
   if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
     lock.unlock();
@@ -145,7 +145,7 @@ SessionReport SessionCore::report() const {
   }
   SessionReport report;
   report.device = device_->torch_device().str();
-  report.steps = steps_;
+  report.steps = controller_.steps();
   report.recorded_steps = recorded_steps_;
   report.last_step = measured_;
   report.saved_peak_without = Bytes(last_step_.saved_peak);
@@ -164,10 +164,10 @@ SessionReport SessionCore::report() const {
   report.device_now = Bytes(static_cast<std::uint64_t>(machine_.on_device()));
   report.host_now = tier_->counts().current;
   report.shard = shard_report();
-  if (options_.budget) report.budget = budget_report();
-  if (plan_ == nullptr) return report;
+  if (options_.budget) report.budget = controller_.report();
+  if (current_.plan() == nullptr) return report;
   std::map<std::pair<std::string, std::string>, ActionTotals> scopes;
-  for (const ChunkPlan& chunk : plan_->chunks) {
+  for (const ChunkPlan& chunk : current_.plan()->chunks) {
     for (const Decision& decision : chunk.decisions) {
       const std::string action =
           std::string(to_string(decision.action.kind)) + (decision.action.shard ? ", sharded" : "");
@@ -186,7 +186,7 @@ SessionReport SessionCore::report() const {
   report.repeated_calls = last_step_.repeated_calls;
   report.fused_kernels = last_step_.fused_kernels;
   report.bytes_recomputed = last_step_.bytes_recomputed;
-  report.demoted = demoted_;
+  report.demoted = current_.demoted();
   const double reduced =
       static_cast<double>(last_step_.saved_peak) - static_cast<double>(last_step_.on_device_peak);
   if (report.planned_reduction > Bytes(0)) {

@@ -9,19 +9,20 @@ namespace spillway {
 
 void SessionCore::trace_next_step() {
   const std::lock_guard lock(mutex_);
-  trace_next_ = true;
+  controller_.ask_to_trace();
 }
 
 void SessionCore::begin_trace() {
   tracing_.reset();
-  if (!std::exchange(trace_next_, false)) return;
+  if (!task_.traces) return;
   if (step_events_ == nullptr) traced_.reset();  // Its copies are discarded now.
   step_time_.forget();                           // Tracing changes how long the step takes.
   try {
     TimeMark epoch = device_->epoch();
     if (epoch.event != nullptr) engine_->start_timing(epoch.event);
-    const bool planned = !recording_ && !verifying_;
-    tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? profile_ : nullptr, plan_);
+    const bool planned = !task_.records() && !task_.verifies();
+    tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? current_.profile() : nullptr,
+                                           current_.plan());
   } catch (const Error&) {
     return;  // The next use of the failed device throws.
   }
@@ -30,13 +31,13 @@ void SessionCore::begin_trace() {
 void SessionCore::end_trace() {
   if (tracing_ == nullptr) return;
   engine_->stop_timing();
-  const bool waits_timed = waits_.marks().step == steps_;
+  const bool waits_timed = waits_.marks().step == controller_.steps();
   tracing_->end(passes_, order_, clock_, waits_timed ? waits_.marks() : WaitTimes::Marks());
 }
 
 void SessionCore::keep_trace(bool recorded) {
   if (tracing_ == nullptr) return;
-  if (recorded) tracing_->name_by(plan_);
+  if (recorded) tracing_->name_by(current_.plan());
   traced_ = std::move(tracing_);
   step_events_.reset();
 }

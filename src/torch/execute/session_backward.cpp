@@ -71,7 +71,7 @@ void SessionCore::begin_backward(Pass& pass) {
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
     order_.emplace_back(passes_[static_cast<std::size_t>(pass.number)], true);
     follow(pass, true);
-    if (!recording_ && idle_chunks_.erase(pass.key.chunk) > 0) note_unrecorded_chunk();
+    if (!task_.records() && idle_chunks_.erase(pass.key.chunk) > 0) note_unrecorded_chunk();
   }
   if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
   look_for_freed_weights(pass, FreedWeights::At::kBackwardBegins);

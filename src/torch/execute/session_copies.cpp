@@ -53,13 +53,14 @@ std::string SessionCore::name_of(const CopyChecks::Key& key) const {
     const std::string by = maker.empty() ? "" : ", made by " + std::string(maker);
     return (position.scope.empty() ? "" : position.scope + " ") + position.saver + by + size;
   };
-  const ChunkProfile* const chunk = profile_ == nullptr ? nullptr : recorded_chunk(key.chunk);
+  const ChunkProfile* const chunk =
+      current_.profile() == nullptr ? nullptr : recorded_chunk(key.chunk);
   const auto id = static_cast<std::size_t>(key.buffer);
   if (key.buffer >= 0 && chunk != nullptr && id < chunk->buffers.size()) {
     return named(chunk->buffers[id].position, chunk->buffers[id].producer.name);
   }
-  if (key.buffer >= 0 && plan_ != nullptr) {
-    for (const ChunkPlan& plan : plan_->chunks) {
+  if (key.buffer >= 0 && current_.plan() != nullptr) {
+    for (const ChunkPlan& plan : current_.plan()->chunks) {
       if (plan.chunk == key.chunk && id < plan.decisions.size()) {
         return named(plan.decisions[id].position, {});
       }
@@ -98,7 +99,8 @@ void SessionCore::report_copies(const std::vector<CopyChecks::Failure>& failures
     names += "\n  and " + std::to_string(failures.size() - kMostNames) + " more";
   }
   step_error_ = std::make_exception_ptr(VerificationError(
-      "verify", "step " + std::to_string(steps_) + ": " + std::to_string(failures.size()) +
+      "verify", "step " + std::to_string(controller_.steps()) + ": " +
+                    std::to_string(failures.size()) +
                     " offloaded tensors had other bits than autograd saved, so the gradients of "
                     "this step are wrong: discard them (zero_grad) and repeat the batch. Those "
                     "that the plan names are kept on the device from now on." +
@@ -118,18 +120,18 @@ void SessionCore::throw_step_error() {
 void SessionCore::demote_owned_elsewhere() {
   const auto found = std::exchange(owned_elsewhere_, {});
   if (found.empty()) return;
-  if (profile_ != nullptr) {
-    Profile profile = *profile_;
+  if (current_.profile() != nullptr) {
+    Profile profile = *current_.profile();
     for (ChunkProfile& chunk : profile.chunks) {
       for (BufferProfile& buffer : chunk.buffers) {
         if (!found.contains({chunk.chunk, buffer.id})) continue;
         if (buffer.fixed == FixedReason::kNone) buffer.fixed = FixedReason::kOwnedElsewhere;
       }
     }
-    profile_ = std::make_shared<const Profile>(std::move(profile));
+    current_.set_profile(std::move(profile));
   }
-  if (plan_ == nullptr) return;
-  Plan plan = *plan_;
+  if (current_.plan() == nullptr) return;
+  Plan plan = *current_.plan();
   for (ChunkPlan& chunk : plan.chunks) {
     for (Decision& decision : chunk.decisions) {
       const auto reason = found.find({chunk.chunk, decision.buffer});
@@ -137,27 +139,26 @@ void SessionCore::demote_owned_elsewhere() {
       decision.action = {};
       decision.fixed = FixedReason::kOwnedElsewhere;
       decision.reason += ", but " + reason->second;
-      demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
-                         reason->second);
+      current_.note_demoted(decision.position.scope + " " + decision.position.saver + ": " +
+                            reason->second);
     }
     for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
       const auto id = static_cast<int>(chunk.decisions.size() + i);
       const auto reason = found.find({chunk.chunk, id});
       if (reason == found.end()) continue;
       chunk.anchors[i].action = {};
-      demoted_.push_back("the output of " + chunk.anchors[i].name + ": " + reason->second);
+      current_.note_demoted("the output of " + chunk.anchors[i].name + ": " + reason->second);
     }
     for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
       if (!found.contains({chunk.chunk, chunk.sites.buffer[i]})) continue;
       never_moved_.emplace(chunk.chunk, chunk.sites.signature[i]);
     }
   }
-  plan_ = std::make_shared<const Plan>(std::move(plan));
-  lay_out();
+  current_.revise(std::move(plan));
   fit_windows();
 }
 
-void SessionCore::keep_never_moved(Plan& plan) const {
+void SessionCore::amend(Plan& plan) const {
   if (never_moved_.empty()) return;
   for (ChunkPlan& chunk : plan.chunks) {
     for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {

@@ -84,12 +84,28 @@ Limits limits_of(const SessionOptions& options) {
   return options.plan ? options.plan->limits : options.rules.limits;
 }
 
+ControllerOptions controller_options(const SessionOptions& options) {
+  return {.rules = options.rules,
+          .budget = options.budget,
+          .plan_in_background = options.plan_in_background,
+          .planning_time = options.planning_time,
+          .drift = options.drift,
+          .replan = options.replan,
+          .strict = options.strict,
+          .offload_window = options.offload_window,
+          .prefetch_window = options.prefetch_window,
+          .recompute_cache = options.recompute_cache,
+          .verify_every = options.verify_every,
+          .prepare = options.prepare};
+}
+
 }  // namespace
 
 SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
       device_(std::move(device)),
       stream_events_(device_->device(), Timing::kOff),
+      controller_(controller_options(options_), *this),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
       watch_(device_->granularity()),
@@ -137,7 +153,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   if (!movable && value >= 0) pass.book->value(value).kept = true;
 
   Signature signature = 0;
-  if (signs_saves_ && pass.book != nullptr) {
+  if (task_.signs_saves && pass.book != nullptr) {
     signature = pass.book->sign_save(value, running_call(), tensor);
     pass.saved = combined(pass.saved, signature);
   }
@@ -249,13 +265,13 @@ void SessionCore::begin_pass(PassKey key) {
   follow(*pass, false);
   pass->book = book_;
   if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
-  if (recording_) {
+  if (task_.records()) {
     pass->profiler = std::make_unique<PassProfiler>();
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
     pass->tail = expected_tail(key);
-  } else if (plan_ != nullptr && !idle_chunks_.contains(key.chunk)) {
+  } else if (current_.plan() != nullptr && !idle_chunks_.contains(key.chunk)) {
     note_unrecorded_chunk();
   }
   order_.emplace_back(pass, false);
@@ -264,7 +280,7 @@ void SessionCore::begin_pass(PassKey key) {
 }
 
 void SessionCore::note_unrecorded_chunk() {
-  record_next_ = true;
+  controller_.record_again();
   count_fallback("a chunk was not profiled");
 }
 
@@ -325,7 +341,7 @@ void SessionCore::begin_action(const BufferRef& buffer, ActionKind action) {
   // What shares a signature is trusted together, so it is compared together.
   const bool compared =
       id >= 0 && pass.layout != nullptr && pass.layout->compared[static_cast<std::size_t>(id)];
-  buffer->verify = compared && verifying_;
+  buffer->verify = compared && task_.verifies();
   buffer->awaited = action == ActionKind::kRecompute || buffer->verify;
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
@@ -374,7 +390,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  if (checks_copies_ && buffer->digest < 0) {
+  if (task_.checks_copies && buffer->digest < 0) {
     buffer->digest = digest_of(buffer->storage, *buffer->stream);
   }
   machine_.offload(*buffer, buffer);
@@ -392,11 +408,11 @@ void SessionCore::set_engine_limits(const Limits& limits) {
   EngineLimits of_engine;
   of_engine.offload_window = window(limits.offload_window, options_.offload_window);
   of_engine.prefetch_window = window(limits.prefetch_window, options_.prefetch_window);
-  if (plan_ != nullptr && plan_->max_pending_release) {
-    of_engine.pending_release = EngineLimits::count(*plan_->max_pending_release);
+  if (current_.plan() != nullptr && current_.plan()->max_pending_release) {
+    of_engine.pending_release = EngineLimits::count(*current_.plan()->max_pending_release);
   }
-  if (plan_ != nullptr && plan_->max_prefetch) {
-    of_engine.prefetch = EngineLimits::count(*plan_->max_prefetch);
+  if (current_.plan() != nullptr && current_.plan()->max_prefetch) {
+    of_engine.prefetch = EngineLimits::count(*current_.plan()->max_prefetch);
   }
   of_engine.shard_offload_window = of_engine.offload_window;
   // While a step is sharded, the ranks have agreed on it.

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "plan/control/plan_controller.hpp"
 #include "plan/profile/pass_calls.hpp"
 #include "plan/profile/timeline.hpp"
-#include "plan/solve/planning_job.hpp"
 #include "spillway/core/event_pool.hpp"
 #include "spillway/core/process.hpp"
 #include "spillway/memory/counting_tier.hpp"
@@ -46,12 +46,6 @@
 
 namespace spillway {
 
-/// Why a step records.
-enum class RecordingCause {
-  kAsked,         ///< There is no profile, or it is out of date.
-  kUnknownSaves,  ///< A pass saved tensors that the profile does not have.
-};
-
 /// What verification says about all buffers of one recipe.
 enum class Trust {
   kUnread,      ///< Backward has read none of them yet, so none was compared.
@@ -61,6 +55,7 @@ enum class Trust {
 
 class SessionCore final : public Interceptor,
                           public CallListener,
+                          private ControlledSession,
                           public std::enable_shared_from_this<SessionCore> {
  public:
   SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device);
@@ -103,7 +98,7 @@ class SessionCore final : public Interceptor,
 
   [[nodiscard]] std::shared_ptr<const Profile> profile() const;
   [[nodiscard]] std::shared_ptr<const Plan> plan() const;
-  [[nodiscard]] SessionReport report() const;
+  [[nodiscard]] SessionReport report();
   [[nodiscard]] std::shared_ptr<const StepEvents> step_events() const;
   [[nodiscard]] Trace trace() const;
 
@@ -151,17 +146,6 @@ class SessionCore final : public Interceptor,
     std::uint64_t clock_start_ = 0;
   };
 
-  /// The plan for a schedule other than this step's.
-  struct CachedPlan {
-    PassSchedule schedule;
-    std::shared_ptr<const Plan> plan;  // Null: none was made.
-    std::string problem;               // Why no plan fits.
-    std::exception_ptr error;          // Not dealt with yet; null: none.
-    std::shared_ptr<const Plan> smallest;
-    bool verified = false;
-    std::vector<std::string> demoted;
-  };
-
   // A step, its thread, and streams that are being captured.
   [[nodiscard]] bool in_step() const noexcept { return step_thread_ != nullptr; }
   /// Whether this thread is in a step of this session.
@@ -169,18 +153,8 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool is_step(StepNumber number) const noexcept {
     return in_step() && step_thread_->number() == number;
   }
-  /// What is asked for the next step; a step that begins uses it up.
-  struct Asked {
-    bool record = false;
-    RecordingCause cause = RecordingCause::kAsked;
-    bool verify = false;
-    bool trace = false;
-    bool time = false;
-  };
   /// The second half of begin_step(), which may throw.
   [[nodiscard]] StepNumber start_step(const PassSchedule& schedule);
-  /// A step could not begin.
-  void ask_again(const Asked& asked) noexcept;
   /// Of a step that could not begin or end as it should.
   void stop_measuring() noexcept;
   void await_end_of_thread();
@@ -231,7 +205,7 @@ class SessionCore final : public Interceptor,
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();
   /// Keeps what was found to be owned elsewhere under an earlier plan.
-  void keep_never_moved(Plan& plan) const;
+  void amend(Plan& plan) const override;
 
   // Verification of offloaded copies.
   /// Queued on `stream`, on which the memory may be read now.
@@ -279,8 +253,6 @@ class SessionCore final : public Interceptor,
   static void use_site(Pass& pass, std::size_t site, Signature signature);
   static void note_skipped(Pass& pass);
   void note_unknown_save(Pass& pass);
-  /// Counts a recording that the program made necessary: further ones happen later and later.
-  void delay_recordings();
   /// What the passes of a step that has ended say about the plan.
   void check_matches();
   void learn_signatures();
@@ -403,67 +375,35 @@ class SessionCore final : public Interceptor,
   /// Counts the exception that is being handled.
   void lose_shard_group() noexcept;
   [[nodiscard]] std::optional<ShardTotals> shard_report() const;
-  [[nodiscard]] ShardModel shard_model() const;
+  [[nodiscard]] ShardModel shard_model() const override;
 
-  // A budget.
-  /// Without SessionOptions::strict, counts what goes wrong and goes on under the present plan.
-  void plan_or_stay(const std::function<void()>& plan);
-  void begin_budgeted_step(const PassSchedule& schedule);
-  void begin_measuring();
+  // What the plan controller needs, and what it gets.
+  void plan_adopted() override;
+  void plan_revised() override;
+  void count_fallback(const std::string& reason) override { ++fallbacks_[reason]; }
+  void note_failure(const char* where) noexcept override;
+  void warn(const std::string& text) override;
+  [[nodiscard]] PlanningConditions conditions() const override;
+  [[nodiscard]] PlanningRanks ranks() const override;
+  [[nodiscard]] Bytes allocated() const override;
+  [[nodiscard]] bool have_times_happened() override;
+  [[nodiscard]] bool resolve_times() override;
+  [[nodiscard]] std::optional<CopyWaits> copy_waits(std::uint64_t step) override;
+  [[nodiscard]] std::optional<Nanoseconds> take_step_time() override;
   /// `complete`: the step ran all forwards of its schedule.
   void end_measuring(bool complete);
-  [[nodiscard]] StepKind kind_of_step(bool complete) const;
   /// Whether the passes of this step saved what the plan's profile has, in the announced order.
   [[nodiscard]] bool is_as_profiled(bool complete) const;
-  void plan_for_budget(PassSchedule schedule);
-  void offload_until_planned();
-  void start_planning();
-  void forget_planning();
-  /// Takes the answer of the planner in the background, if it is done.
-  void take_finished_job();
-  void take_answer(const PlanningJob::Answer& answer);
-  void take_plan(const Plan& plan);
-  /// Whether the step that begins throws the planner's error.
-  [[nodiscard]] bool throws_problems() const {
-    return options_.strict || budgeting_.on_problem == OnProblem::kThrow;
-  }
-  [[noreturn]] void throw_problem();
-  /// Records again or continues without a plan that fits, where the error is not to be thrown.
-  void settle_problem();
-  /// Continues without a plan that fits.
-  void fall_back();
-  /// One warning for all steps that no plan could hold to the budget.
-  void warn_over_budget();
-  /// As far as it is known.
-  [[nodiscard]] Bytes known_budget() const;
-  void read_times(bool wait);
-  [[nodiscard]] bool have_enough_times() const;
-  /// Lowers the link speed of `fresh` where the timed step waited longer for copies than it
-  /// predicts. Returns whether it did.
-  [[nodiscard]] bool update_link_speed(Profile& fresh);
-  [[nodiscard]] SimulateOptions simulated_as_now() const;
-  /// Whether the profile that no plan fits may include what the first step allocated or freed once.
-  [[nodiscard]] bool may_record_again() const;
-  /// Whether the recording step that has just ended freed so much memory from before it (garbage,
-  /// an earlier model) that its peaks, which are above that memory, say nothing of later steps.
-  [[nodiscard]] bool lacks_freed_memory() const;
-  /// Replans with a larger reserve if the last measured step was over budget.
-  void keep_within_budget();
-  void update_drift() const;
-  [[nodiscard]] BudgetReport budget_report() const;
-
-  // Host memory.
-  /// Whether the step that ended shows what the steps after it need.
-  [[nodiscard]] bool is_steady_step(bool recorded, bool verified) const;
   /// After each step: gives host memory back that the plan does not need, once its steps have
   /// shown how much that is, and tries again to pin what could not be pinned.
-  void settle_host_memory(bool recorded, bool verified);
+  void settle_host_memory(const StepTask& task);
 
   // Windows of plans by rules.
-  void plan_by_rules(PassSchedule recorded);
+  /// After a recording step.
+  void begin_fitting();
   void begin_fitted_step(const PassSchedule& schedule);
   /// Gives plan_ the allowances for schedule_.
-  void fit_windows();
+  void fit_windows() override;
   /// Notes in which order passes ran, to fit windows where no schedule was given.
   void note_order();
 
@@ -471,32 +411,24 @@ class SessionCore final : public Interceptor,
   void follow(const Pass& pass, bool backward);
   [[nodiscard]] std::optional<PassKey> next_backward() const;
   [[nodiscard]] PassTail expected_tail(PassKey key) const;
-  /// Switches to the plan for `schedule` if that differs from schedule_.
-  void switch_to_schedule(const PassSchedule& schedule);
-  void cache_plan();
-  void cache_answer(const PlanningJob::Answer& answer);
-  void cache(CachedPlan plan);
-  [[nodiscard]] bool take_cached_plan();
 
   // Between steps.
   void close_step();
-  /// Counts the exception that is being handled, where none can be thrown.
-  void note_failure(const char* where) noexcept;
   [[nodiscard]] PassSchedule recorded_schedule(const std::set<int>& chunks) const;
   void finish_recording();
+  /// Of a step with several passes: those that are complete.
+  [[nodiscard]] std::vector<RecordedPass> recorded_passes(const Profile& profile,
+                                                          const PassSchedule& schedule) const;
   /// Adds the untracked bytes of a later pass with the same sizes, if there was one.
   void add_later_pass(ChunkProfile& chunk, Bytes granularity) const;
   [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
   [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
-  void adopt_plan(Plan plan);
   void finish_verification();
   /// Notes which recipes are trusted. Returns which buffers must not be recomputed any more, and
   /// why.
   [[nodiscard]] std::map<Verification::Key, std::string> note_trust(
       const std::vector<Verification::Failure>& failures);
   void lay_out();
-  [[nodiscard]] static std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget);
-  void count_fallback(const std::string& reason) { ++fallbacks_[reason]; }
   /// What torch's allocator hands out for `bytes`; plans count in the same unit.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
   void set_engine_limits(const Limits& limits);
@@ -523,14 +455,9 @@ class SessionCore final : public Interceptor,
   ProcessId process_ = ProcessId::current();
   std::shared_ptr<StepThread> step_thread_;  // Of the step that is under way; null: none.
   StepNumber last_ended_ = 0;
-  bool recording_ = false;
-  bool record_next_ = true;
-  RecordingCause next_cause_ = RecordingCause::kAsked;
-  RecordingCause cause_ = RecordingCause::kAsked;  // Of the step that records.
-  bool verifying_ = false;
-  bool verify_next_ = false;
-  bool signs_saves_ = false;    // This step matches what is saved by signatures.
-  bool checks_copies_ = false;  // This step compares offloaded buffers with what was saved.
+  PlanController controller_;
+  CurrentPlan& current_ = controller_.current();
+  const StepTask& task_ = controller_.step();
   CopyChecks copy_checks_;
   std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
   CopySources copy_sources_;            // In steps that compare offloaded buffers.
@@ -549,7 +476,6 @@ class SessionCore final : public Interceptor,
   std::unordered_map<Signature, Trust> recipes_;
   std::map<Verification::Key, std::set<Signature>> compared_;  // Recipes compared and not read yet.
   std::shared_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
-  std::vector<std::string> demoted_;           // Planned to be recomputed, but not recomputable.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
   bool replaying_ = false;                     // A replay runs, without mutex_.
   std::vector<std::shared_ptr<Pass>> passes_;  // Of this step, in order.
@@ -593,39 +519,25 @@ class SessionCore final : public Interceptor,
     std::set<Signature> asked;
     std::vector<std::string> mismatched;
     bool warned = false;
+    // The plan as the first rank sent it, where ranks plan together, and its digest.
+    std::shared_ptr<const Plan> adopted;
+    std::uint64_t adopted_word = 0;
   };
   Sharding sharding_;
 
   Collectives collectives_;
 
-  struct HostUse {
-    /// kSettling -> kSettled: enough steady steps. kSettled -> kSettling: another plan.
-    enum class State { kSettling, kSettled };
-    State state = State::kSettling;
-    int steps = 0;              // Steady ones with this plan.
-    int wanted_steps = 4;       // That many show how much the plan needs.
-    bool verified = false;      // One of them verified.
-    Bytes reach;                // Of those steps.
-    std::optional<Bytes> kept;  // By the last trim, if steps since then needed no more.
-  };
-  HostUse host_use_;
-
-  std::shared_ptr<const Profile> profile_;
-  std::shared_ptr<const Plan> plan_;
   /// Sites that no pass of a chunk has saved for some steps.
   struct Skipped {
     std::vector<bool> sites;
     int steps = 0;
   };
   std::map<int, Skipped> skipped_;  // By chunk.
-  int recordings_of_unknown_ = 0;   // How often steps recorded because of unknown saves.
-  std::uint64_t record_after_ = 0;  // In how many steps that may happen again.
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
   // Ran in the recording step without reading anything in backward, as a single embedding does.
   std::set<int> idle_chunks_;
 
   // Statistics.
-  std::uint64_t steps_ = 0;
   std::uint64_t recorded_steps_ = 0;
   std::size_t saved_ = 0;       // The same if all saved buffers were kept.
   std::size_t kept_bytes_ = 0;  // Bytes of saved buffers that are planned to be kept.
@@ -650,74 +562,24 @@ class SessionCore final : public Interceptor,
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_capture_ = false;
   std::vector<std::pair<BufferRef, int>> deferred_drops_;  // While a stream was being captured.
-  mutable WaitTimes waits_;
+  WaitTimes waits_;
   StepClock clock_;
   StorageWatch watch_;  // In a recording step.
 
-  bool trace_next_ = false;
   std::unique_ptr<StepTrace> tracing_;                     // Of this step; null: not traced.
   std::shared_ptr<const StepTrace> traced_;                // Of the last traced step.
   mutable std::shared_ptr<const StepEvents> step_events_;  // Read from traced_ on request.
   mutable std::mutex trace_mutex_;                         // Taken before mutex_.
 
-  /// What happens if no plan is found, without SessionOptions::strict.
-  enum class OnProblem {
-    kThrow,  // Until a plan is adopted or an error was thrown.
-    kWarn,   // The first time after that.
-    kCount,
-  };
-  struct Budgeting {
-    bool unplanned = false;    // No plan yet for the profile and the schedule; all is offloaded.
-    bool untimed = false;      // No plan can be made for the profile: it has no times.
-    std::exception_ptr error;  // What the next begin_step() throws or falls back from.
-    std::shared_ptr<const Plan> smallest;  // For the latter; null: there is no plan at all.
-    std::string problem;
-    OnProblem on_problem = OnProblem::kThrow;
-    bool warned_peak = false;
-    bool time_next = false;  // Time the next step that does not verify.
-    bool timing = false;     // This step is timed operator by operator.
-    bool measuring = false;  // The time and the peak of this step are measured.
-    int time_updates = 0;    // How often timed steps gave the profile new times.
-    int timed_steps = 0;     // Since the last update.
-    bool as_predicted = true;
-    bool recorded_again = false;  // Because no plan fitted the first profile.
-    std::uint64_t plans = 0;
-    std::uint64_t measured_steps = 0;  // With the current plan.
-    std::map<StepKind, StepPeak> steps;
-    Bytes budget;                  // As the planner resolved it; 0: not yet.
-    std::uint64_t timed_step = 0;  // Counted from 1.
-    Bytes reserve;                 // Reserved for untracked allocations.
-    Bytes planned_reserve;         // The same when the current plan was made.
-    int corrected = 0;             // How often the reserve grew.
-    // The plan as the first rank sent it, where ranks plan together, and its digest.
-    std::shared_ptr<const Plan> adopted;
-    std::uint64_t adopted_word = 0;
-    Bytes measured_peak;
-    Bytes excess_of_others;  // The largest excess over the budget on other ranks with this plan.
-    Bytes verification_peak;
-    std::uint64_t over_budget_steps = 0;  // As in the report.
-    Nanoseconds measured_step{};
-    std::vector<std::string> drift;
-  };
-  mutable Budgeting budgeting_;
   struct Fitting {
     bool enabled = false;  // Neither options nor rules nor plan set a window.
     int fits = 0;          // Since the last recording step.
     PassSchedule order;    // Of the last step's passes that had a forward and a backward.
   };
   Fitting fitting_;
-  mutable StepTime step_time_;
+  StepTime step_time_;
   Bytes step_start_;                                           // Allocated when the step began.
   std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.
-  std::vector<RecordedPass> recorded_passes_;  // Of the recording step, if it had several.
-  PassSchedule schedule_;                      // The one that plan_ is, or will be, made for.
-  PassSchedule recorded_schedule_;
-  std::vector<TimedPass> timed_passes_;   // Their times are not read yet.
-  std::vector<TimedPass> read_passes_;    // Read, but too few to update the profile.
-  std::vector<CachedPlan> cached_plans_;  // For schedules other than schedule_; oldest first.
-  std::unique_ptr<PlanningJob> job_;
-  PassSchedule job_schedule_;
-  std::vector<std::unique_ptr<PlanningJob>> old_jobs_;  // Their answers are not wanted any more.
 };
 
 }  // namespace spillway

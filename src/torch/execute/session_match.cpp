@@ -9,9 +9,6 @@ namespace {
 /// Sites that no pass of so many steps in a row has saved are gone for good. A layer that is left
 /// out at random comes back sooner.
 constexpr int kSkippedSteps = 16;
-/// Recordings because of unknown saves that happen at once; each further one waits twice as long.
-constexpr int kRecordingsAtOnce = 3;
-constexpr int kMostDoublings = 20;
 
 bool has_type(const ChunkLayout::SiteShape& site, const at::Tensor& tensor) {
   return site.dtype == tensor.scalar_type() &&
@@ -59,7 +56,7 @@ std::vector<bool> in_both(std::vector<bool> a, const std::vector<bool>& b) {
 SessionCore::PlannedSave SessionCore::decision_for(Pass& pass, const at::Tensor& tensor,
                                                    FixedReason fixed, ValueId value,
                                                    const std::string& scope, Signature signature) {
-  if (recording_) {
+  if (task_.records()) {
     const int id =
         pass.profiler->save(tensor, fixed, value, {running_operator(), scope}, signature);
     if (fixed != FixedReason::kNone || !never_moved_.contains({pass.key.chunk, signature})) {
@@ -80,7 +77,7 @@ SessionCore::PlannedSave SessionCore::decision_for(Pass& pass, const at::Tensor&
     const std::size_t before = pass.next_site - std::min<std::size_t>(pass.next_site, 1);
     if (!movable) return {before};
     note_unknown_save(pass);
-    const bool budget = options_.budget || plan_->budget;
+    const bool budget = options_.budget || current_.plan()->budget;
     return {before, -1, budget ? ActionKind::kOffload : ActionKind::kKeep};
   }
   use_site(pass, *site, signature);
@@ -145,20 +142,11 @@ void SessionCore::note_skipped(Pass& pass) {
 void SessionCore::note_unknown_save(Pass& pass) {
   if (std::exchange(pass.match, Match::kUnknownSaves) == Match::kUnknownSaves) return;
   count_fallback("the pass saved other tensors than profiled");
-  if (record_next_ || steps_ < record_after_) return;
-  record_next_ = true;
-  next_cause_ = RecordingCause::kUnknownSaves;
-  delay_recordings();
-}
-
-void SessionCore::delay_recordings() {
-  const int doublings =
-      std::clamp(++recordings_of_unknown_ - kRecordingsAtOnce, -1, kMostDoublings);
-  record_after_ = doublings < 0 ? 0 : steps_ + 2 + (std::uint64_t{1} << doublings);
+  controller_.note_unknown_saves();
 }
 
 void SessionCore::check_matches() {
-  if (plan_ == nullptr) return;
+  if (current_.plan() == nullptr) return;
   for (const auto& [chunk, layout] : layouts_) note_skipped_sites(chunk);
   learn_signatures();
 }
@@ -167,10 +155,10 @@ void SessionCore::learn_signatures() {
   const auto unknown = [](const ChunkPlan& chunk) {
     return chunk.sites.signature.empty() && !chunk.sites.kind.empty();
   };
-  if (std::ranges::none_of(plan_->chunks, unknown)) return;
-  auto plan = std::make_shared<Plan>(*plan_);
+  if (std::ranges::none_of(current_.plan()->chunks, unknown)) return;
+  Plan plan = *current_.plan();
   bool learned = false;
-  for (ChunkPlan& chunk : plan->chunks) {
+  for (ChunkPlan& chunk : plan.chunks) {
     if (!unknown(chunk)) continue;
     const auto pass = std::ranges::find_if(passes_, [&](const auto& each) {
       return each->key.chunk == chunk.chunk && each->as_profiled() &&
@@ -180,9 +168,7 @@ void SessionCore::learn_signatures() {
     chunk.sites.signature = (*pass)->found;
     learned = true;
   }
-  if (!learned) return;
-  plan_ = std::move(plan);
-  lay_out();
+  if (learned) current_.revise(std::move(plan));
 }
 
 void SessionCore::note_skipped_sites(int chunk) {
@@ -192,7 +178,7 @@ void SessionCore::note_skipped_sites(int chunk) {
     if (pass->as_profiled()) return void(skipped_.erase(chunk));
     skipped = skipped.empty() ? skipped_by(*pass) : in_both(std::move(skipped), skipped_by(*pass));
     // A plan of another model may skip anything, too: without signatures they look the same.
-    if (profile_ == nullptr && pass->layout->sites_of.empty()) note_unknown_save(*pass);
+    if (current_.profile() == nullptr && pass->layout->sites_of.empty()) note_unknown_save(*pass);
   }
   if (skipped.empty()) return;
   Skipped& all = skipped_[chunk];
@@ -203,9 +189,9 @@ void SessionCore::note_skipped_sites(int chunk) {
   }
   if (!any(still)) return void(skipped_.erase(chunk));
   all.sites = std::move(still);
-  if (++all.steps < kSkippedSteps || record_next_) return;
+  if (++all.steps < kSkippedSteps || controller_.records_next()) return;
   skipped_.erase(chunk);
-  record_next_ = true;
+  controller_.record_again();
   count_fallback("planned tensors were not saved for 16 steps: the next step records");
 }
 
@@ -213,7 +199,7 @@ bool SessionCore::covers_more(const Profile& fresh) const {
   std::map<std::pair<int, Signature>, int> left;
   int lost = 0;
   int gained = 0;
-  for (const ChunkProfile& chunk : profile_->chunks) {
+  for (const ChunkProfile& chunk : current_.profile()->chunks) {
     for (const SiteProfile& site : chunk.sites) ++left[{chunk.chunk, site.signature}];
     lost += static_cast<int>(chunk.sites.size());
   }

@@ -39,7 +39,7 @@ void SessionCore::note_save(Pass& pass, int site) {
 
 void SessionCore::note_site(const std::shared_ptr<Pass>& pass, int id, const at::Tensor& tensor,
                             const BufferRef& buffer) {
-  if (pass->moments->saved(id) && recording_) watch_.add(pass, id, tensor.storage(), buffer);
+  if (pass->moments->saved(id) && task_.records()) watch_.add(pass, id, tensor.storage(), buffer);
 }
 
 void SessionCore::note_call(Pass& pass, MomentKind kind, int call) {
@@ -51,7 +51,7 @@ void SessionCore::note_call(Pass& pass, MomentKind kind, int call) {
 void SessionCore::note_gone(Pass& pass, int id) {
   if (pass.moments == nullptr || !clock_.running() || !pass.moments->gone(id)) return;
   clock_.moment(pass.moments, MomentKind::kDrop, id);
-  if (recording_) watch_.remove(pass, id, mutex_);
+  if (task_.records()) watch_.remove(pass, id, mutex_);
 }
 
 }  // namespace spillway

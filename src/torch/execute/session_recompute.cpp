@@ -35,7 +35,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   }
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
-  if (recording_) call_locations_.push_back({scope, forward});
+  if (task_.records()) call_locations_.push_back({scope, forward});
   if (tracing_ != nullptr) {
     tracing_->call_begins(pass, book_->call(id).number, name_in(scope, traits.name));
   }
@@ -139,7 +139,7 @@ void SessionCore::keep_if_changed(const Call& call) {
     buffer->awaited = false;
     if (buffer->pass->profiler != nullptr) {
       buffer->pass->profiler->fix(buffer->id, FixedReason::kChangedLater);
-    } else if (checks_copies_) {
+    } else if (task_.checks_copies) {
       // Other steps of a plan that only offloads record no operators, and do not see it.
       never_move(*buffer->pass, buffer->id, "it was modified unseen by autograd");
     }

@@ -35,7 +35,7 @@ void SessionCore::never_move(Pass& pass, int id, const std::string& reason) {
 }
 
 void SessionCore::make_room(Pass& pass, std::int64_t allowed) {
-  if (pass.growth == 0 && !verifying_) return;
+  if (pass.growth == 0 && !task_.verifies()) return;
   const ChunkLayout& layout = *pass.layout;
   for (; pass.next_kept < layout.may_offload.size() && machine_.on_device() > allowed;
        ++pass.next_kept) {
@@ -44,13 +44,13 @@ void SessionCore::make_room(Pass& pass, std::int64_t allowed) {
                       buffer->action == ActionKind::kKeep && buffer->on_device();
     // Moving what others hold would free nothing.
     if (!kept || Bytes(buffer->bytes) < options_.small || buffer->storage.use_count() > 1) continue;
-    if (checks_copies_) buffer->digest = digest_of(buffer->storage, *buffer->stream);
+    if (task_.checks_copies) buffer->digest = digest_of(buffer->storage, *buffer->stream);
     buffer->action = ActionKind::kOffload;
     if (!machine_.evict(*buffer)) {
       buffer->action = ActionKind::kKeep;
       return;
     }
-    if (!verifying_) {
+    if (!task_.verifies()) {
       count_fallback(
           "activation larger than profiled: a buffer planned to stay on the device was offloaded");
     }
@@ -58,10 +58,11 @@ void SessionCore::make_room(Pass& pass, std::int64_t allowed) {
 }
 
 std::int64_t SessionCore::allowed_in(const Pass& pass, std::size_t allowance) const {
-  if (plan_ == nullptr || !plan_->budget) return static_cast<std::int64_t>(allowance);
+  if (current_.plan() == nullptr || !current_.plan()->budget)
+    return static_cast<std::int64_t>(allowance);
   // What took the place of skipped buffers would be there when those were gone already.
   const std::size_t more =
-      pass.growth + pass.skipped_bytes + (verifying_ ? pass.layout->verification_bytes : 0);
+      pass.growth + pass.skipped_bytes + (task_.verifies() ? pass.layout->verification_bytes : 0);
   return static_cast<std::int64_t>(allowance - std::min(allowance, more));
 }
 

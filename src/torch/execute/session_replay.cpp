@@ -83,7 +83,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   } catch (const std::exception&) {
     // The saved buffer is used instead, so only the plan changes.
     if (!buffer.pass->book->incomplete().empty()) {
-      verify_next_ = true;  // Nothing was shown about this buffer.
+      controller_.ask_to_verify();  // Nothing was shown about this buffer.
     } else if (!buffer.pass->over) {
       verification_.mark_unrecomputable(key, text_of(std::current_exception()),
                                         std::move(made_from));
@@ -147,7 +147,7 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   step_.repeated_calls += job.calls.size();
   clock_.uses_stream();
   const std::optional<TimeMark> begin = mark_if_traced();
-  const Bytes cache = plan_->limits.recompute_cache.value_or(kDefaultRecomputeCache);
+  const Bytes cache = current_.plan()->limits.recompute_cache.value_or(kDefaultRecomputeCache);
   replaying_ = true;
   lock.unlock();
   int fused = 0;
@@ -254,7 +254,7 @@ void SessionCore::finish_verification() {
   } catch (const std::exception& error) {
     count_fallback(std::string("the verification results could not be read: ") + error.what());
     compared_.clear();
-    verify_next_ = true;
+    controller_.ask_to_verify();
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
@@ -262,13 +262,13 @@ void SessionCore::finish_verification() {
     chains_.reset();
     compared_.clear();
     count_fallback("verification failed with fused replays: fusion is now off");
-    verify_next_ = true;
+    controller_.ask_to_verify();
     return;
   }
   const std::map<Verification::Key, std::string> demoted = note_trust(failures);
-  auto plan = std::make_shared<Plan>(*plan_);
+  Plan plan = *current_.plan();
   bool changed = false;
-  for (ChunkPlan& chunk : plan->chunks) {
+  for (ChunkPlan& chunk : plan.chunks) {
     for (Decision& decision : chunk.decisions) {
       if (decision.action.kind != ActionKind::kRecompute) continue;
       const auto found = demoted.find({chunk.chunk, decision.buffer});
@@ -276,14 +276,13 @@ void SessionCore::finish_verification() {
       changed = true;
       decision.action = {decision.fallback, false};
       decision.reason += ", but " + found->second;
-      demoted_.push_back(decision.position.scope + " " + decision.position.saver + ": " +
-                         found->second);
+      current_.note_demoted(decision.position.scope + " " + decision.position.saver + ": " +
+                            found->second);
       count_fallback(found->second);
     }
   }
   if (!changed) return;
-  plan_ = std::move(plan);
-  lay_out();
+  current_.revise(std::move(plan));
   fit_windows();
 }
 
@@ -297,7 +296,7 @@ std::map<Verification::Key, std::string> SessionCore::note_trust(
     if (failure.own) {
       demoted.emplace(failure.key, failure.reason);
     } else {
-      verify_next_ = true;  // Its mismatched inputs are demoted now, so it may match then.
+      controller_.ask_to_verify();  // Its mismatched inputs are demoted now, so it may match then.
     }
   }
   for (const auto& [key, recipes] : compared) {

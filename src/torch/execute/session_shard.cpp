@@ -49,12 +49,12 @@ void SessionCore::agree_on_sharding(bool verifies_now) {
   sharding_.verifying = false;
   sharding_.comparing = false;
   sharding_.digests.clear();
-  const bool planned = !record_next_ && sharding_.digest != 0;
+  const bool planned = !controller_.records_next() && sharding_.digest != 0;
   if (sharding_.group == nullptr || sharding_.group->size() < 2) {
     if (planned) note_no_shard_group();
     return;
   }
-  const bool compares = record_next_ && options_.budget && options_.rules.plan_shards;
+  const bool compares = controller_.records_next() && options_.budget && options_.rules.plan_shards;
   const std::uint64_t wants_verification = verifies_now || !sharding_.verified ? 1 : 0;
   const std::vector<std::uint64_t> words =
       ask({planned ? sharding_.digest : 0, planned ? wants_verification : 0,

@@ -86,14 +86,14 @@ void SessionCore::finish_shard_verification() {
   sharding_.verified = true;
   const std::set<Verification::Key> mismatched = note_equal(*found);
   if (mismatched.empty()) return;
-  auto plan = std::make_shared<Plan>(*plan_);
+  Plan plan = *current_.plan();
   const auto demote = [&](Action& action, std::string& reason, const std::string& name) {
     action.shard = false;
     reason += std::string(", but ") + kUnequal;
     sharding_.mismatched.push_back(name + ": " + kUnequal);
     count_fallback(std::string("not sharded: ") + kUnequal);
   };
-  for (ChunkPlan& chunk : plan->chunks) {
+  for (ChunkPlan& chunk : plan.chunks) {
     for (Decision& each : chunk.decisions) {
       if (!mismatched.contains({chunk.chunk, each.buffer})) continue;
       demote(each.action, each.reason, each.position.scope + " " + each.position.saver);
@@ -105,8 +105,7 @@ void SessionCore::finish_shard_verification() {
         demote(each.action, each.reason, each.scope + " " + each.name);
     }
   }
-  plan_ = std::move(plan);
-  lay_out();
+  current_.revise(std::move(plan));
 }
 
 ShardModel SessionCore::shard_model() const {

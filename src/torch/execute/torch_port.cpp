@@ -59,7 +59,7 @@ bool TorchPort::release(SavedBuffer& buffer) {
   if (buffer.digest >= 0) {
     buffer.digest_at_release = core_.digest_of(buffer.storage, *buffer.stream);
     // Autograd's own frees in backward are not seen, so this may take memory, which a budget lacks.
-    if (core_.recording_ || !core_.plan_->budget) {
+    if (core_.task_.records() || !core_.current_.plan()->budget) {
       core_.copy_sources_.add(buffer.shared_from_this());
     }
   }

@@ -1,0 +1,132 @@
+// What the plan controller needs of the session, and what the session tells it.
+#include <algorithm>
+#include <utility>
+
+#include "spillway/core/error.hpp"
+#include "torch/execute/chunk_layout.hpp"
+#include "torch/execute/session_core.hpp"
+#include "torch/execute/shard_digest.hpp"
+
+namespace spillway {
+
+void SessionCore::plan_adopted() {
+  tails_.clear();
+  step_time_.forget();
+  skipped_.clear();
+  compared_.clear();
+  verification_ = Verification();  // It counts the buffers of the last plan.
+  sharding_.verified = false;
+  sharding_.mismatched.clear();
+  remember_plan();
+  lay_out();
+}
+
+void SessionCore::plan_revised() { lay_out(); }
+
+void SessionCore::lay_out() {
+  const Plan& plan = *current_.plan();
+  set_engine_limits(plan.limits);
+  layouts_.clear();
+  for (const ChunkPlan& chunk : plan.chunks) {
+    layouts_[chunk.chunk] = layout_of(chunk, plan.budget.has_value(), current_.profile().get());
+  }
+  sharding_.digest = shard_digest(plan);
+}
+
+void SessionCore::warn(const std::string& text) { TORCH_WARN(text); }
+
+PlanningConditions SessionCore::conditions() const {
+  PlanningConditions conditions;
+  conditions.device = device_->room() + device_->allocated();
+  conditions.host = tier_->capacity();
+  if (plans_together()) conditions.equal = equal_buffers();
+  return conditions;
+}
+
+PlanningRanks SessionCore::ranks() const {
+  const bool together = plans_together();
+  return {.together = together, .first = !together || sharding_.group->rank() == 0};
+}
+
+Bytes SessionCore::allocated() const { return device_->allocated(); }
+
+bool SessionCore::have_times_happened() { return clock_.have_happened(); }
+
+bool SessionCore::resolve_times() {
+  try {
+    clock_.resolve();
+  } catch (const Error&) {
+    return false;  // The next use of the failed device throws.
+  }
+  return !clock_.failed();
+}
+
+std::optional<CopyWaits> SessionCore::copy_waits(std::uint64_t step) {
+  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
+  const WaitTotals& waits = waits_.last();
+  if (waits.step != step) return std::nullopt;
+  return CopyWaits{waits.release, waits.reload};
+}
+
+std::optional<Nanoseconds> SessionCore::take_step_time() { return step_time_.take(/*wait=*/false); }
+
+void SessionCore::use_plan(Plan plan) {
+  const std::lock_guard lock(mutex_);
+  if (in_step()) throw InvalidArgument("plan", "a step is under way; end it first");
+  controller_.use_plan(std::move(plan));
+  fitting_.enabled = false;
+}
+
+void SessionCore::wait_for_plan() {
+  const std::lock_guard lock(mutex_);
+  if (in_step()) throw InvalidArgument("plan", "a step is under way; end it first");
+  controller_.budget().wait_for_plan();
+}
+
+bool SessionCore::is_as_profiled(bool complete) const {
+  const bool in_order = complete && (follower_.on_schedule() || follower_.schedule().empty());
+  bool any = false;
+  for (const auto& pass : passes_) {
+    if (pass->layout == nullptr && !idle_chunks_.contains(pass->key.chunk)) return false;
+    if (pass->match != Match::kAsProfiled) return false;
+    if (pass->layout != nullptr && pass->backward_begun && !pass->as_profiled()) return false;
+    any = any || pass->backward_begun;
+  }
+  return in_order && any;
+}
+
+void SessionCore::end_measuring(bool complete) {
+  const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
+  const StepKind kind = controller_.kind_of_step(is_as_profiled(complete), tracing_ != nullptr);
+  measured_ = MeasuredStep{controller_.steps(), kind, step_start_, peak};
+  if (task_.measures) {
+    step_time_.end();
+    if (kind != StepKind::kPlanned) step_time_.discard();
+  }
+  controller_.note_measured(*measured_);
+  if (!task_.times()) return;
+  std::vector<TimedPass> timed;
+  for (const auto& pass : passes_) {
+    if (!pass->moments->backward || !pass->as_profiled() || !pass->moments->in_order) continue;
+    const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
+    if (chunk == nullptr) continue;
+    StepClock::end_of(*pass->moments);
+    timed.push_back({pass->key.chunk, match_calls(*chunk, calls_of(*pass)), pass->moments});
+  }
+  controller_.note_timed(std::move(timed));
+}
+
+std::optional<MeasuredStep> SessionCore::last_step() const {
+  const std::lock_guard lock(mutex_);
+  return measured_;
+}
+
+void SessionCore::settle_host_memory(const StepTask& task) {
+  slab_->retry();
+  const Bytes reach = slab_->take_reach();
+  const std::optional<Bytes> keep =
+      controller_.host_memory_to_keep(task, reach, slab_->usage().pinned);
+  if (keep) slab_->trim(*keep);
+}
+
+}  // namespace spillway
