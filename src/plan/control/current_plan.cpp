@@ -1,5 +1,6 @@
 #include "plan/control/current_plan.hpp"
 
+#include <map>
 #include <utility>
 
 #include "spillway/core/error.hpp"
@@ -63,6 +64,27 @@ void CurrentPlan::adopt_interim() {
 void CurrentPlan::revise(Plan plan) {
   plan_ = std::make_shared<const Plan>(std::move(plan));
   session_.plan_revised();
+}
+
+bool CurrentPlan::is_improved_by(const Profile& fresh) const {
+  std::map<std::pair<int, std::uint64_t>, int> left;
+  int lost = 0;
+  int gained = 0;
+  for (const ChunkProfile& chunk : profile_->chunks) {
+    for (const SiteProfile& site : chunk.sites) ++left[{chunk.chunk, site.signature}];
+    lost += static_cast<int>(chunk.sites.size());
+  }
+  for (const ChunkProfile& chunk : fresh.chunks) {
+    for (const SiteProfile& site : chunk.sites) {
+      const auto found = left.find({chunk.chunk, site.signature});
+      if (found != left.end() && found->second-- > 0) {
+        --lost;
+      } else {
+        ++gained;
+      }
+    }
+  }
+  return gained > 0 && gained >= lost;
 }
 
 bool CurrentPlan::switch_to(PassSchedule schedule, PlanningProblem& problem) {

@@ -23,6 +23,10 @@ class CurrentPlan {
 
   /// Of the last recording step; null before.
   [[nodiscard]] const std::shared_ptr<const Profile>& profile() const noexcept { return profile_; }
+  /// Whether a profile that was recorded because of unknown saves is worth replacing it: it has
+  /// sites that this one does not have, and at least as many as it lacks. Precondition: there is
+  /// one.
+  [[nodiscard]] bool is_improved_by(const Profile& fresh) const;
   void set_profile(Profile profile) {
     profile_ = std::make_shared<const Profile>(std::move(profile));
   }

@@ -40,7 +40,7 @@ void SessionCore::finish_recording() {
     return;
   }
   const bool asked = task_.cause == RecordingCause::kAsked || current_.profile() == nullptr;
-  if (!asked && !covers_more(profile)) {
+  if (!asked && !current_.is_improved_by(profile)) {
     sharding_.equal.clear();  // It counts the buffers of this profile.
     return;
   }

@@ -75,7 +75,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   needs.compares_ranks = sharding_.verifying;
   controller_.begin_step(needs);
   follower_.begin(schedule);
-  number_fixed();
+  fixed_.number();
   passes_.clear();
   order_.clear();
   explicit_passes_ = false;
@@ -98,7 +98,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   if (task_.signs_saves || task_.checks_copies) {
     const Plan* const plan = current_.plan().get();
     book_ = std::make_shared<RecipeBook>(
-        [this](const c10::StorageImpl* storage) { return find_fixed(storage); },
+        [this](const c10::StorageImpl* storage) { return fixed_.find(storage); },
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
         plan != nullptr && plan->recompute_collectives && !collectives_.differ);
   }

@@ -229,7 +229,7 @@ FixedReason SessionCore::fixed_reason(const at::Tensor& tensor) const {
   if (!is_ordinary(tensor)) return FixedReason::kUnsupportedLayout;
   if (tensor.device() != device_->torch_device()) return FixedReason::kOtherDevice;
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  if (const auto found = fixed_.find(storage); found != fixed_.end()) return found->second.reason;
+  if (const std::optional<FixedReason> fixed = fixed_.reason_of(storage)) return *fixed;
   // Nothing of an empty one can be moved, even where no buffer is too small.
   if (Bytes(storage->nbytes()) < std::max(options_.small, Bytes(1))) return FixedReason::kSmall;
   const at::Tensor weight = weight_of(tensor);
@@ -422,28 +422,8 @@ void SessionCore::set_engine_limits(const Limits& limits) {
 }
 
 void SessionCore::register_fixed(const at::Tensor& tensor, FixedReason reason) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
   const std::lock_guard lock(mutex_);
-  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  const auto [entry, added] = fixed_.try_emplace(storage, Fixed{reason, StoragePin(storage)});
-  entry->second.reason = reason;
-  if (added) new_fixed_.push_back(storage);
-}
-
-void SessionCore::number_fixed() {
-  if (new_fixed_.empty()) return;
-  fixed_order_.insert(fixed_order_.end(), new_fixed_.begin(), new_fixed_.end());
-  new_fixed_.clear();
-  // What replaces all parameters of a model, on another device or loaded again, gets their numbers.
-  std::erase_if(fixed_order_, [&](const auto* each) { return !fixed_.at(each).pin.alive(); });
-  std::uint64_t number = 0;
-  for (const c10::StorageImpl* const each : fixed_order_) fixed_.at(each).number = ++number;
-}
-
-std::optional<FixedStorage> SessionCore::find_fixed(const c10::StorageImpl* storage) const {
-  const auto found = fixed_.find(storage);
-  if (found == fixed_.end()) return std::nullopt;
-  return FixedStorage{found->second.reason == FixedReason::kParameter, found->second.number};
+  fixed_.add(tensor, reason);
 }
 
 }  // namespace spillway

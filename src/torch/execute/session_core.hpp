@@ -24,8 +24,9 @@
 #include "torch/device/torch_device.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/schedule_follower.hpp"
+#include "torch/execute/site_match.hpp"
 #include "torch/execute/torch_port.hpp"
-#include "torch/graph/storage_pin.hpp"
+#include "torch/graph/fixed_storages.hpp"
 #include "torch/graph/tensor_window.hpp"
 #include "torch/graph/weight_numbers.hpp"
 #include "torch/hooks/call_recorder.hpp"
@@ -167,9 +168,6 @@ class SessionCore final : public Interceptor,
   void begin_pass(PassKey key);
   [[nodiscard]] Pass& current_pass();
   [[nodiscard]] FixedReason fixed_reason(const at::Tensor& tensor) const;
-  /// Gives the fixed storages their numbers, before a step.
-  void number_fixed();
-  [[nodiscard]] std::optional<FixedStorage> find_fixed(const c10::StorageImpl* storage) const;
   /// The buffer that already has the value. Where a pass saves another tensor than was profiled,
   /// later sites may name one value by two buffers of the plan; a replay recomputes only one.
   [[nodiscard]] static BufferRef saved_before(const Pass& pass, const at::Tensor& tensor,
@@ -245,20 +243,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] PlannedSave decision_for(Pass& pass, const at::Tensor& tensor, FixedReason fixed,
                                          ValueId value, const std::string& scope,
                                          Signature signature);
-  /// The site of a tensor that is not at the expected one: where its signature is known the next
-  /// one with it that this pass has not saved yet, else the next one of its type.
-  [[nodiscard]] static std::optional<std::size_t> find_site(const Pass& pass,
-                                                            const at::Tensor& tensor,
-                                                            Signature signature);
-  static void use_site(Pass& pass, std::size_t site, Signature signature);
-  static void note_skipped(Pass& pass);
   void note_unknown_save(Pass& pass);
   /// What the passes of a step that has ended say about the plan.
   void check_matches();
-  void learn_signatures();
   void note_skipped_sites(int chunk);
-  /// Whether a profile that was recorded because of unknown saves is worth replacing the last one.
-  [[nodiscard]] bool covers_more(const Profile& fresh) const;
 
   // Moments.
   void note_save(Pass& pass, int site);
@@ -443,14 +431,7 @@ class SessionCore final : public Interceptor,
   EventPool stream_events_;  // To order streams.
 
   mutable SessionMutex mutex_;
-  struct Fixed {
-    FixedReason reason{};
-    StoragePin pin;
-    std::uint64_t number = 0;  // Among those alive, in the order of registration.
-  };
-  std::unordered_map<const c10::StorageImpl*, Fixed> fixed_;
-  std::vector<const c10::StorageImpl*> fixed_order_;  // Those that have a number.
-  std::vector<const c10::StorageImpl*> new_fixed_;    // Those that do not have one yet.
+  FixedStorages fixed_;
 
   ProcessId process_ = ProcessId::current();
   std::shared_ptr<StepThread> step_thread_;  // Of the step that is under way; null: none.
@@ -527,12 +508,7 @@ class SessionCore final : public Interceptor,
 
   Collectives collectives_;
 
-  /// Sites that no pass of a chunk has saved for some steps.
-  struct Skipped {
-    std::vector<bool> sites;
-    int steps = 0;
-  };
-  std::map<int, Skipped> skipped_;  // By chunk.
+  SkippedSites skipped_;
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
   // Ran in the recording step without reading anything in backward, as a single embedding does.
   std::set<int> idle_chunks_;
