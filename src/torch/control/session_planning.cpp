@@ -13,8 +13,7 @@ void SessionCore::plan_adopted() {
   tails_.clear();
   step_time_.forget();
   skipped_.clear();
-  compared_.clear();
-  verification_ = Verification();  // It counts the buffers of the last plan.
+  recipes_.plan_replaced();
   sharding_.verified = false;
   sharding_.mismatched.clear();
   remember_plan();

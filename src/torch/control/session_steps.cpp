@@ -218,7 +218,7 @@ void SessionCore::close_step() {
   for (const auto& pass : passes_) look_for_freed_weights(*pass, FreedWeights::At::kStepEnds);
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
   // Recipes that were not known before are verified in any step.
-  if (task_.verifies() || !compared_.empty()) finish_verification();
+  if (task_.verifies() || recipes_.any_compared()) finish_verification();
   const bool recorded = task_.records();
   if (recorded) {
     ++recorded_steps_;

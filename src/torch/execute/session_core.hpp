@@ -23,6 +23,7 @@
 #include "spillway/transfer/engine.hpp"
 #include "torch/device/torch_device.hpp"
 #include "torch/execute/recipe.hpp"
+#include "torch/execute/recipe_trust.hpp"
 #include "torch/execute/schedule_follower.hpp"
 #include "torch/execute/site_match.hpp"
 #include "torch/execute/torch_port.hpp"
@@ -46,13 +47,6 @@
 #include "torch/replay/verification.hpp"
 
 namespace spillway {
-
-/// What verification says about all buffers of one recipe.
-enum class Trust {
-  kUnread,      ///< Backward has read none of them yet, so none was compared.
-  kVerified,    ///< All of them had the original bits.
-  kMismatched,  ///< One of them had others.
-};
 
 class SessionCore final : public Interceptor,
                           public CallListener,
@@ -280,7 +274,7 @@ class SessionCore final : public Interceptor,
   void settle(const BufferRef& buffer);
   /// What verification said about the recipe: if nothing, the buffer is verified now; if it must
   /// not be used, `recipe` gets a problem.
-  void trust(const BufferRef& buffer, Recipe& recipe);
+  void require_trust(const BufferRef& buffer, Recipe& recipe);
   /// `recipe` gets a problem where a replay may find a weight without memory.
   void require_weights(const SavedBuffer& buffer, Recipe& recipe) const;
   /// Notes which weights of a pass have no memory now.
@@ -412,10 +406,6 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
   [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
   void finish_verification();
-  /// Notes which recipes are trusted. Returns which buffers must not be recomputed any more, and
-  /// why.
-  [[nodiscard]] std::map<Verification::Key, std::string> note_trust(
-      const std::vector<Verification::Failure>& failures);
   void lay_out();
   /// What torch's allocator hands out for `bytes`; plans count in the same unit.
   [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
@@ -453,9 +443,7 @@ class SessionCore final : public Interceptor,
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.
   std::vector<CallId> running_calls_;
   std::vector<std::weak_ptr<SavedBuffer>> awaited_;
-  Verification verification_;
-  std::unordered_map<Signature, Trust> recipes_;
-  std::map<Verification::Key, std::set<Signature>> compared_;  // Recipes compared and not read yet.
+  RecipeTrust recipes_;
   std::shared_ptr<ChainRunner> chains_;        // Null: operators are repeated one by one.
   SessionMutex replay_mutex_;                  // Taken before mutex_.
   bool replaying_ = false;                     // A replay runs, without mutex_.

@@ -233,14 +233,14 @@ void SessionCore::settle_awaited() {
   }
 }
 
-void SessionCore::trust(const BufferRef& buffer, Recipe& recipe) {
-  const auto [entry, added] = recipes_.try_emplace(recipe.signature, Trust::kUnread);
-  if (buffer->verify || (entry->second == Trust::kVerified && !recipe.unverified)) return;
-  if (entry->second == Trust::kMismatched) {
+void SessionCore::require_trust(const BufferRef& buffer, Recipe& recipe) {
+  const auto [trust, first] = recipes_.ask(recipe.signature);
+  if (buffer->verify || (trust == Trust::kVerified && !recipe.unverified)) return;
+  if (trust == Trust::kMismatched) {
     recipe.problem = "another buffer with its recipe had other bits when it was verified";
     return;
   }
-  if (added) {
+  if (first) {
     count_fallback("a recipe was not verified yet: its buffer was offloaded, and compared");
   }
   buffer->verify = true;
@@ -272,7 +272,7 @@ void SessionCore::settle(const BufferRef& buffer) {
   buffer->recipe = recipe.signature;
   if (recipe) require_weights(*buffer, recipe);
   if (recipe && !book.incomplete().empty()) recipe.problem = book.incomplete();
-  if (recipe) trust(buffer, recipe);
+  if (recipe) require_trust(buffer, recipe);
   if (!recipe) {
     const auto id = static_cast<std::size_t>(buffer->id);
     const ChunkLayout& layout = *buffer->pass->layout;
@@ -284,7 +284,7 @@ void SessionCore::settle(const BufferRef& buffer) {
       buffer->verify = false;
       // Where collectives are not repeated in this step, they may be in the next one.
       if (layout.action[id] == ActionKind::kRecompute && !collectives_.differ) {
-        verification_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
+        recipes_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
       }
     } else {
       buffer->action = fallback;

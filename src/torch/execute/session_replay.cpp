@@ -85,8 +85,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
     if (!buffer.pass->book->incomplete().empty()) {
       controller_.ask_to_verify();  // Nothing was shown about this buffer.
     } else if (!buffer.pass->over) {
-      verification_.mark_unrecomputable(key, text_of(std::current_exception()),
-                                        std::move(made_from));
+      recipes_.mark_unrecomputable(key, text_of(std::current_exception()), std::move(made_from));
     }
     return window.on(buffer.storage);
   }
@@ -109,8 +108,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   lock.lock();
   // The step may have ended, also on another thread; then its plan may be another one.
   if (!buffer.pass->over) {
-    compared_[key].insert(buffer.recipe);
-    for (at::Tensor& each : differ) verification_.add(key, std::move(each), made_from);
+    recipes_.add(key, buffer.recipe, std::move(differ), made_from);
   }
   return window.on(buffer.compared);
 }
@@ -250,22 +248,23 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& 
 void SessionCore::finish_verification() {
   std::vector<Verification::Failure> failures;
   try {
-    failures = verification_.read();
+    failures = recipes_.read();
   } catch (const std::exception& error) {
     count_fallback(std::string("the verification results could not be read: ") + error.what());
-    compared_.clear();
+    recipes_.forget_compared();
     controller_.ask_to_verify();
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
     // Verifying again without fusion shows whether fusion was the cause.
     chains_.reset();
-    compared_.clear();
+    recipes_.forget_compared();
     count_fallback("verification failed with fused replays: fusion is now off");
     controller_.ask_to_verify();
     return;
   }
-  const std::map<Verification::Key, std::string> demoted = note_trust(failures);
+  const auto [demoted, again] = recipes_.note(failures, layouts_);
+  if (again) controller_.ask_to_verify();
   Plan plan = *current_.plan();
   bool changed = false;
   for (ChunkPlan& chunk : plan.chunks) {
@@ -284,53 +283,6 @@ void SessionCore::finish_verification() {
   if (!changed) return;
   current_.revise(std::move(plan));
   fit_windows();
-}
-
-std::map<Verification::Key, std::string> SessionCore::note_trust(
-    const std::vector<Verification::Failure>& failures) {
-  const std::map<Verification::Key, std::set<Signature>> compared = std::exchange(compared_, {});
-  std::map<Verification::Key, std::string> demoted;
-  std::set<Verification::Key> failed;
-  for (const Verification::Failure& failure : failures) {
-    failed.insert(failure.key);
-    if (failure.own) {
-      demoted.emplace(failure.key, failure.reason);
-    } else {
-      controller_.ask_to_verify();  // Its mismatched inputs are demoted now, so it may match then.
-    }
-  }
-  for (const auto& [key, recipes] : compared) {
-    if (!failed.contains(key)) {
-      for (const Signature recipe : recipes) {
-        if (recipes_[recipe] != Trust::kMismatched) recipes_[recipe] = Trust::kVerified;
-      }
-    }
-  }
-  for (const auto& [key, recipes] : compared) {
-    if (!demoted.contains(key)) continue;
-    for (const Signature recipe : recipes) recipes_[recipe] = Trust::kMismatched;
-  }
-  // What shares a signature is trusted together or not at all.
-  constexpr const char* kShared = "another buffer with its signature had other bits";
-  const auto mismatched = [&](Signature recipe) {
-    const auto found = recipes_.find(recipe);
-    return found != recipes_.end() && found->second == Trust::kMismatched;
-  };
-  for (const auto& [key, recipes] : compared) {
-    if (std::ranges::any_of(recipes, mismatched)) demoted.emplace(key, kShared);
-  }
-  for (const auto& [number, layout] : layouts_) {
-    std::set<int> shared;
-    for (const auto& [signature, sites] : layout->sites_of) {
-      const auto is_demoted = [&, chunk = number](std::size_t site) {
-        return demoted.contains({chunk, layout->sites[site].buffer});
-      };
-      if (std::ranges::none_of(sites, is_demoted)) continue;
-      for (const std::size_t site : sites) shared.insert(layout->sites[site].buffer);
-    }
-    for (const int buffer : shared) demoted.emplace(Verification::Key{number, buffer}, kShared);
-  }
-  return demoted;
 }
 
 }  // namespace spillway

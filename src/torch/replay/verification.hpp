@@ -15,6 +15,13 @@
 
 namespace spillway {
 
+/// What verification says about all buffers of one recipe.
+enum class Trust {
+  kUnread,      ///< Backward has read none of them yet, so none was compared.
+  kVerified,    ///< All of them had the original bits.
+  kMismatched,  ///< One of them had others.
+};
+
 class Verification {
  public:
   /// Identifies a buffer over all passes of a step.
