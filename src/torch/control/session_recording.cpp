@@ -4,7 +4,6 @@
 
 #include "plan/profile/find_layers.hpp"
 #include "torch/device/link_speed.hpp"
-#include "torch/execute/chunk_layout.hpp"
 #include "torch/execute/session_core.hpp"
 
 namespace spillway {
@@ -44,12 +43,7 @@ void SessionCore::finish_recording() {
     sharding_.equal.clear();  // It counts the buffers of this profile.
     return;
   }
-  for (const ChunkProfile& chunk : profile.chunks) {
-    for (const SiteProfile& site : chunk.sites) {
-      const FixedReason reason = chunk.buffers[static_cast<std::size_t>(site.buffer)].fixed;
-      if (may_not_move(reason)) never_moved_.emplace(chunk.chunk, site.signature);
-    }
-  }
+  never_moved_.add(profile);
   for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);

@@ -118,60 +118,18 @@ void SessionCore::throw_step_error() {
 }
 
 void SessionCore::demote_owned_elsewhere() {
-  const auto found = std::exchange(owned_elsewhere_, {});
+  const NeverMoved::Found found = never_moved_.take_found();
   if (found.empty()) return;
   if (current_.profile() != nullptr) {
     Profile profile = *current_.profile();
-    for (ChunkProfile& chunk : profile.chunks) {
-      for (BufferProfile& buffer : chunk.buffers) {
-        if (!found.contains({chunk.chunk, buffer.id})) continue;
-        if (buffer.fixed == FixedReason::kNone) buffer.fixed = FixedReason::kOwnedElsewhere;
-      }
-    }
+    NeverMoved::keep(found, profile);
     current_.set_profile(std::move(profile));
   }
   if (current_.plan() == nullptr) return;
   Plan plan = *current_.plan();
-  for (ChunkPlan& chunk : plan.chunks) {
-    for (Decision& decision : chunk.decisions) {
-      const auto reason = found.find({chunk.chunk, decision.buffer});
-      if (reason == found.end() || decision.action == Action{}) continue;
-      decision.action = {};
-      decision.fixed = FixedReason::kOwnedElsewhere;
-      decision.reason += ", but " + reason->second;
-      current_.note_demoted(decision.position.scope + " " + decision.position.saver + ": " +
-                            reason->second);
-    }
-    for (std::size_t i = 0; i < chunk.anchors.size(); ++i) {
-      const auto id = static_cast<int>(chunk.decisions.size() + i);
-      const auto reason = found.find({chunk.chunk, id});
-      if (reason == found.end()) continue;
-      chunk.anchors[i].action = {};
-      current_.note_demoted("the output of " + chunk.anchors[i].name + ": " + reason->second);
-    }
-    for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
-      if (!found.contains({chunk.chunk, chunk.sites.buffer[i]})) continue;
-      never_moved_.emplace(chunk.chunk, chunk.sites.signature[i]);
-    }
-  }
+  for (std::string& each : never_moved_.keep(found, plan)) current_.note_demoted(std::move(each));
   current_.revise(std::move(plan));
   fit_windows();
-}
-
-void SessionCore::amend(Plan& plan) const {
-  if (never_moved_.empty()) return;
-  for (ChunkPlan& chunk : plan.chunks) {
-    for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
-      Decision& decision = chunk.decisions[static_cast<std::size_t>(chunk.sites.buffer[i])];
-      if (decision.fixed != FixedReason::kNone ||
-          !never_moved_.contains({chunk.chunk, chunk.sites.signature[i]})) {
-        continue;
-      }
-      decision.action = {};
-      decision.fixed = FixedReason::kOwnedElsewhere;
-      decision.reason += ", but an earlier step found that it must not be moved";
-    }
-  }
 }
 
 void SessionCore::keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage) {

@@ -22,6 +22,7 @@
 #include "spillway/torch/session.hpp"
 #include "spillway/transfer/engine.hpp"
 #include "torch/device/torch_device.hpp"
+#include "torch/execute/never_moved.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/recipe_trust.hpp"
 #include "torch/execute/schedule_follower.hpp"
@@ -196,8 +197,7 @@ class SessionCore final : public Interceptor,
   /// From the next step on the buffer is kept, whatever plans say.
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();
-  /// Keeps what was found to be owned elsewhere under an earlier plan.
-  void amend(Plan& plan) const override;
+  void amend(Plan& plan) const override { never_moved_.amend(plan); }
 
   // Verification of offloaded copies.
   /// Queued on `stream`, on which the memory may be read now.
@@ -384,7 +384,7 @@ class SessionCore final : public Interceptor,
   /// After a recording step.
   void begin_fitting();
   void begin_fitted_step(const PassSchedule& schedule);
-  /// Gives plan_ the allowances for schedule_.
+  /// Gives the plan the allowances for its schedule.
   void fit_windows() override;
   /// Notes in which order passes ran, to fit windows where no schedule was given.
   void note_order();
@@ -432,10 +432,7 @@ class SessionCore final : public Interceptor,
   CopyChecks copy_checks_;
   std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
   CopySources copy_sources_;            // In steps that compare offloaded buffers.
-  // By chunk and buffer: why it is kept from the next step on.
-  std::map<Verification::Key, std::string> owned_elsewhere_;
-  // By chunk, the signatures of what no plan and no recording step may move.
-  std::set<std::pair<int, Signature>> never_moved_;
+  NeverMoved never_moved_;
   WeightNumbers weight_numbers_;
   FreedWeights freed_weights_;
   std::exception_ptr step_error_;             // Thrown by Step::end(), or by the next begin_step().

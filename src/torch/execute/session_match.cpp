@@ -12,7 +12,7 @@ SessionCore::PlannedSave SessionCore::decision_for(Pass& pass, const at::Tensor&
   if (task_.records()) {
     const int id =
         pass.profiler->save(tensor, fixed, value, {running_operator(), scope}, signature);
-    if (fixed != FixedReason::kNone || !never_moved_.contains({pass.key.chunk, signature})) {
+    if (fixed != FixedReason::kNone || !never_moved_.contains(pass.key.chunk, signature)) {
       return {pass.next_site++, id, ActionKind::kOffload};
     }
     pass.profiler->fix(id, FixedReason::kOwnedElsewhere);

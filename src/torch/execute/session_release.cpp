@@ -30,7 +30,7 @@ void SessionCore::never_move(Pass& pass, int id, const std::string& reason) {
   if (pass.profiler != nullptr) {
     pass.profiler->fix(id, FixedReason::kOwnedElsewhere);
   } else {
-    owned_elsewhere_[{pass.key.chunk, id}] = reason;
+    never_moved_.find({pass.key.chunk, id}, reason);
   }
 }
 
