@@ -21,13 +21,13 @@ PlanController::PlanController(ControllerOptions options, ControlledSession& ses
 
 void PlanController::ask_to_record() {
   record_again();
-  next_cause_ = RecordingCause::kAsked;
+  asked_.cause = RecordingCause::kAsked;
 }
 
 void PlanController::note_unknown_saves() {
   if (records_next() || !delay_.is_over()) return;
   record_again();
-  next_cause_ = RecordingCause::kUnknownSaves;
+  asked_.cause = RecordingCause::kUnknownSaves;
   delay_.begin();
 }
 
@@ -55,16 +55,17 @@ void PlanController::prepare(const PassSchedule& schedule) {
 bool PlanController::verification_is_due() const noexcept {
   const bool regular = options_.verify_every > 0 &&
                        (steps() + 1) % static_cast<std::uint64_t>(options_.verify_every) == 0;
-  return (modes_.due(StepMode::kVerifying) || regular) && !records_next();
+  return (modes_.due(StepMode::kVerifying) || asked_.verification || regular) && !records_next();
 }
 
 void PlanController::begin_step(const StepNeeds& needs) {
   const bool verifies = verification_is_due();
-  asked_ = {modes_, next_cause_, trace_next_};
+  before_ = {modes_, asked_};
   step_ = {};
   step_.mode = modes_.begin((verifies && needs.recomputes) || needs.compares_ranks);
-  step_.cause = std::exchange(next_cause_, RecordingCause::kAsked);
-  step_.traces = std::exchange(trace_next_, false);
+  step_.cause = std::exchange(asked_.cause, RecordingCause::kAsked);
+  step_.traces = std::exchange(asked_.trace, false);
+  if (!step_.records()) asked_.verification = false;
   step_.checks_copies = step_.records() || verifies;
   step_.measures = step_.mode == StepMode::kSteady && options_.budget && current_.plan() != nullptr;
   // A plan that was not made here may be of another model: types alone do not tell.
@@ -79,11 +80,10 @@ void PlanController::begin_step(const StepNeeds& needs) {
 
 void PlanController::cancel_step() noexcept {
   step_ = {};
-  if (!asked_) return;
-  modes_ = asked_->modes;
-  next_cause_ = asked_->cause;
-  trace_next_ = asked_->trace;
-  asked_.reset();
+  if (!before_) return;
+  modes_ = before_->modes;
+  asked_ = before_->asked;
+  before_.reset();
 }
 
 StepKind PlanController::kind_of_step(bool as_profiled, bool traced) const noexcept {
@@ -111,7 +111,7 @@ void PlanController::note_timed(std::vector<TimedPass> passes) {
 
 void PlanController::end_step() noexcept {
   step_ = {};
-  asked_.reset();
+  before_.reset();
 }
 
 std::optional<Bytes> PlanController::host_memory_to_keep(const StepTask& step, Bytes reach,

@@ -68,10 +68,13 @@ class PlanController {
 
   // What is asked for the next step.
   void ask_to_record();
-  void ask_to_verify() { modes_.on(ModeEvent::kVerificationAsked); }
-  void ask_to_trace() noexcept { trace_next_ = true; }
+  /// Whichever plan it executes.
+  void ask_to_verify() noexcept { asked_.verification = true; }
+  void ask_to_trace() noexcept { asked_.trace = true; }
   /// The profile is of no use, or there is none; for whatever cause.
   void record_again() { modes_.on(ModeEvent::kRecordingAsked); }
+  /// A verification of the current plan said nothing about some buffers.
+  void verify_again() { modes_.on(ModeEvent::kVerificationAsked); }
   /// A pass saved tensors that the profile does not have. The first times the next step records,
   /// then later and later ones.
   void note_unknown_saves();
@@ -116,20 +119,23 @@ class PlanController {
   [[nodiscard]] bool read_times(bool wait);
   [[nodiscard]] SimulateOptions simulated_as_now() const;
 
-  /// What is asked for the next step; a step that begins uses it up.
+  /// What the program asks for the next step; a step that begins uses it up.
   struct Asked {
-    StepModes modes;
-    RecordingCause cause = RecordingCause::kAsked;
+    bool verification = false;
     bool trace = false;
+    RecordingCause cause = RecordingCause::kAsked;  // Where a recording is due.
+  };
+  struct Before {
+    StepModes modes;
+    Asked asked;
   };
 
   ControllerOptions options_;
   ControlledSession& session_;
   StepModes modes_;
-  RecordingCause next_cause_ = RecordingCause::kAsked;
-  bool trace_next_ = false;
+  Asked asked_;
   StepTask step_;
-  std::optional<Asked> asked_;  // Before the step that is under way.
+  std::optional<Before> before_;  // The step that is under way.
   RecordingDelay delay_;
   TimeUpdates times_;
   std::uint64_t timed_step_ = 0;  // Counted from 1.

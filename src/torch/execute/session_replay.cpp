@@ -83,7 +83,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
   } catch (const std::exception&) {
     // The saved buffer is used instead, so only the plan changes.
     if (!buffer.pass->book->incomplete().empty()) {
-      controller_.ask_to_verify();  // Nothing was shown about this buffer.
+      controller_.verify_again();  // Nothing was shown about this buffer.
     } else if (!buffer.pass->over) {
       recipes_.mark_unrecomputable(key, text_of(std::current_exception()), std::move(made_from));
     }
@@ -252,7 +252,7 @@ void SessionCore::finish_verification() {
   } catch (const std::exception& error) {
     count_fallback(std::string("the verification results could not be read: ") + error.what());
     recipes_.forget_compared();
-    controller_.ask_to_verify();
+    controller_.verify_again();
     return;
   }
   if (chains_ != nullptr && step_.fused_kernels > 0 && !failures.empty()) {
@@ -260,11 +260,11 @@ void SessionCore::finish_verification() {
     chains_.reset();
     recipes_.forget_compared();
     count_fallback("verification failed with fused replays: fusion is now off");
-    controller_.ask_to_verify();
+    controller_.verify_again();
     return;
   }
   const auto [demoted, again] = recipes_.note(failures, layouts_);
-  if (again) controller_.ask_to_verify();
+  if (again) controller_.verify_again();
   Plan plan = *current_.plan();
   bool changed = false;
   for (ChunkPlan& chunk : plan.chunks) {

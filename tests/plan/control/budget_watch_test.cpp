@@ -85,9 +85,8 @@ TEST(BudgetWatch, SaysHowStepsDifferFromThePrediction) {
   watch.step_ended(step_of(StepKind::kPlanned, 5_GiB), &plan);
   EXPECT_THAT(watch.drift(&plan), ElementsAre("the peak is 5.0 GiB, 25.0 % more than predicted"));
   watch.note_time(Nanoseconds(50'000'000));
-  EXPECT_THAT(watch.drift(&plan),
-              ElementsAre("the step takes 50.00 ms, 50.0 % less than predicted",
-                          "the peak is 5.0 GiB, 25.0 % more than predicted"));
+  EXPECT_THAT(watch.drift(&plan), ElementsAre("the step takes 50.00 ms, 50.0 % less than predicted",
+                                              "the peak is 5.0 GiB, 25.0 % more than predicted"));
   EXPECT_TRUE(watch.begins_to_drift(true));
   EXPECT_FALSE(watch.begins_to_drift(true)) << "once";
   EXPECT_FALSE(watch.begins_to_drift(false));

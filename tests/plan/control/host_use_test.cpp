@@ -44,9 +44,8 @@ TEST(HostUse, LooksLongerIfThatWasNeededAgain) {
 TEST(HostUse, WaitsForAVerificationThatComesAgain) {
   HostUse use(/*verify_every=*/10, 0_B);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(use.step_ended(steady(800_MiB, 4_GiB)), std::nullopt);
-  EXPECT_EQ(
-      use.step_ended({.steady = true, .verified = true, .reach = 1600_MiB, .pinned = 4_GiB}),
-      1800_MiB);
+  EXPECT_EQ(use.step_ended({.steady = true, .verified = true, .reach = 1600_MiB, .pinned = 4_GiB}),
+            1800_MiB);
 }
 
 }  // namespace

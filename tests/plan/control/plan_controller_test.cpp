@@ -179,13 +179,33 @@ TEST(PlanController, DoesNotVerifyACachedPlanAgain) {
   Plan other = *plan;
   other.notes = {"of two micro-batches"};
   current.adopt(other);
-  controller.ask_to_verify();
+  controller.verify_again();
   EXPECT_TRUE(current.switch_to(one, problem));
   EXPECT_EQ(*current.plan(), *plan);
   EXPECT_THAT(current.demoted(), ElementsAre("a buffer: why"));
   EXPECT_EQ(run_step(controller).mode, StepMode::kSteady);
   EXPECT_TRUE(current.switch_to(two, problem));
   EXPECT_EQ(run_step(controller).mode, StepMode::kVerifying);
+}
+
+TEST(PlanController, VerifiesWhenAskedWhicheverPlanTheStepExecutes) {
+  FakeSession session;
+  PlanController controller(by_rules(), session);
+  (void)record(controller, recording_of(2));
+  (void)run_step(controller);
+  (void)run_step(controller);
+  CurrentPlan& current = controller.current();
+  const PassSchedule one = current.schedule();
+  PlanningProblem problem;
+  EXPECT_FALSE(current.switch_to(accumulate(*current.profile(), 2), problem));
+  controller.ask_to_verify();
+  EXPECT_TRUE(current.switch_to(one, problem)) << "a plan that was verified";
+  EXPECT_EQ(run_step(controller).mode, StepMode::kVerifying);
+  EXPECT_EQ(run_step(controller).mode, StepMode::kSteady);
+  controller.ask_to_record();
+  controller.ask_to_verify();
+  EXPECT_EQ(run_step(controller).mode, StepMode::kRecording);
+  EXPECT_EQ(run_step(controller).mode, StepMode::kVerifying) << "it was still to come";
 }
 
 TEST(PlanController, KeepsHostMemoryAsLongAsSomethingMayChange) {
