@@ -82,7 +82,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   backward_announced_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
   last_tails_ = std::exchange(tails_, {});
-  if (task_.checks_copies) copy_checks_.prepare(device_->torch_device());
+  if (task_.checks_copies) copies_.prepare();
   step_ = StepCounts{};
   machine_.reset_peak();
   step_.saved_peak = saved_;
@@ -171,7 +171,7 @@ void SessionCore::end_step_locked() noexcept {
     stop_measuring();
   }
   controller_.end_step();
-  copy_sources_.clear(mutex_);
+  copies_.sources().clear(mutex_);
   for (const auto& pass : passes_) {
     // A backward may still run; it is not recorded.
     pass->profiler = nullptr;

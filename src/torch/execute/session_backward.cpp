@@ -20,7 +20,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   const ClockPause clock_pause(*this);
   std::unique_lock lock(mutex_);
   // From here on memory must be free when its last holder in the program lets it go.
-  if (!copy_sources_.empty()) digest_sources(lock, copy_sources_.take_all());
+  if (!copies_.sources().empty()) digest_sources(lock, copies_.sources().take_all());
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
   if (pass.moments != nullptr) {
@@ -145,7 +145,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
   if (const auto shard = std::exchange(buffer->shard, nullptr)) {
     shards_.drop(*shard, buffer->pass->over);
   }
-  if (buffer->on_device()) order_before_free(*buffer);
+  if (buffer->on_device()) streams_.order_before_free(*buffer);
   if (buffer->ticket) {
     const auto end = [&] {
       buffer->ticket = Ticket();

@@ -104,7 +104,8 @@ ControllerOptions controller_options(const SessionOptions& options) {
 SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device)
     : options_(std::move(options)),
       device_(std::move(device)),
-      stream_events_(device_->device(), Timing::kOff),
+      streams_(*device_),
+      copies_(*device_, streams_),
       controller_(controller_options(options_), *this),
       waits_(*device_, options_.time_waits_every),
       clock_(*device_),
@@ -126,7 +127,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
   if (options_.plan) use_plan(*options_.plan);
   // Before any step, so that it does not count as the memory of one.
   const RecordingPause pause;
-  copy_checks_.prepare(device_->torch_device());
+  copies_.prepare();
 }
 
 SessionCore::~SessionCore() = default;
@@ -136,7 +137,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const ClockPause clock_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
-  if (!captures) digest_sources(lock, copy_sources_.take_unshared());
+  if (!captures) digest_sources(lock, copies_.sources().take_unshared());
   if (captures || !runs_here()) {
     if (captures) note_capture();
     lock.unlock();
@@ -183,7 +184,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   BufferRef buffer = saved_before(pass, tensor, value);
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
   try {
-    note_saver(*buffer, tensor.storage());
+    streams_.note_saver(*buffer, tensor.storage());
     if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
     if (timed) note_site(pass_ref, id, tensor, buffer);
     if (value >= 0 && buffer->value < 0) attach(buffer, value);
@@ -349,17 +350,6 @@ void SessionCore::begin_action(const BufferRef& buffer, ActionKind action) {
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
 }
 
-void SessionCore::note_saver(SavedBuffer& buffer, const c10::Storage& storage) {
-  Stream& stream = device_->current_stream();
-  if (&stream == buffer.stream ||
-      std::ranges::find(buffer.savers, &stream) != buffer.savers.end()) {
-    return;
-  }
-  buffer.savers.push_back(&stream);
-  note_stream(*buffer.pass, stream);
-  if (!buffer.on_device()) device_->keep_until_done(storage, stream);  // It was released already.
-}
-
 void SessionCore::set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) {
   kept_bytes_ = kept_bytes_ - buffer.kept_bytes + bytes;
   buffer.kept_bytes = bytes;
@@ -378,7 +368,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
   buffer->data = storage.data();
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
-  note_stream(pass, *buffer->stream);
+  StreamOrder::note(pass, *buffer->stream);
   buffer->footprint = static_cast<std::int64_t>(handed_out(buffer->bytes));
   machine_.enter(*buffer);
   if (id >= 0) {

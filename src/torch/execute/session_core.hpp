@@ -12,7 +12,6 @@
 #include "plan/control/plan_controller.hpp"
 #include "plan/profile/pass_calls.hpp"
 #include "plan/profile/timeline.hpp"
-#include "spillway/core/event_pool.hpp"
 #include "spillway/core/process.hpp"
 #include "spillway/memory/counting_tier.hpp"
 #include "spillway/memory/host_tier.hpp"
@@ -22,11 +21,13 @@
 #include "spillway/torch/session.hpp"
 #include "spillway/transfer/engine.hpp"
 #include "torch/device/torch_device.hpp"
+#include "torch/execute/copy_verification.hpp"
 #include "torch/execute/never_moved.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/recipe_trust.hpp"
 #include "torch/execute/schedule_follower.hpp"
 #include "torch/execute/site_match.hpp"
+#include "torch/execute/stream_order.hpp"
 #include "torch/execute/torch_port.hpp"
 #include "torch/graph/fixed_storages.hpp"
 #include "torch/graph/tensor_window.hpp"
@@ -34,8 +35,6 @@
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/hooks/step_thread.hpp"
-#include "torch/record/copy_checks.hpp"
-#include "torch/record/copy_sources.hpp"
 #include "torch/record/freed_weights.hpp"
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
@@ -213,21 +212,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::vector<CopyChecks::Failure> read_copy_checks();
   /// Sets step_error_ if there are failures.
   void report_copies(const std::vector<CopyChecks::Failure>& failures);
-  [[nodiscard]] std::string name_of(const CopyChecks::Key& key) const;
 
-  // Several streams.
-  /// Notes that the running stream saved something of the buffer, and so read it.
-  void note_saver(SavedBuffer& buffer, const c10::Storage& storage);
-  /// Autograd would have held the memory until backward: it may be used again only after the
-  /// streams that saved it have read it, whichever of them it was allocated on.
-  void keep_until_read(const SavedBuffer& buffer, const c10::Storage& storage);
-  void note_stream(Pass& pass, Stream& stream);
-  /// Whether `stream` has not read the buffer's present storage yet; from then on it has.
-  [[nodiscard]] static bool is_new_reader(SavedBuffer& buffer, Stream& stream);
-  /// Makes the stream whose allocator gets the buffer's memory back wait for those that read it.
-  void order_before_free(SavedBuffer& buffer);
-  /// Makes every stream of the pass wait for the others' present ends, if there are several.
-  void join_streams(Pass& pass);
   // Matching what a pass saves with what was profiled.
   struct PlannedSave {
     std::size_t site = 0;  // The last one that was found.
@@ -418,7 +403,8 @@ class SessionCore final : public Interceptor,
   std::unique_ptr<LimitedTier> limited_tier_;
   std::unique_ptr<CountingTier> tier_;
   std::unique_ptr<TransferEngine> engine_;
-  EventPool stream_events_;  // To order streams.
+  StreamOrder streams_;
+  CopyVerification copies_;
 
   mutable SessionMutex mutex_;
   FixedStorages fixed_;
@@ -429,9 +415,6 @@ class SessionCore final : public Interceptor,
   PlanController controller_;
   CurrentPlan& current_ = controller_.current();
   const StepTask& task_ = controller_.step();
-  CopyChecks copy_checks_;
-  std::vector<Stream*> check_streams_;  // That digests of this step were queued on.
-  CopySources copy_sources_;            // In steps that compare offloaded buffers.
   NeverMoved never_moved_;
   WeightNumbers weight_numbers_;
   FreedWeights freed_weights_;

@@ -9,7 +9,7 @@ SessionCore::ClockPause::ClockPause(SessionCore& core) noexcept {
   clock_start_ = core.clock_.starts();
   core.clock_.pause();
   try {
-    core.watch_.find_last_forward_use(core.mutex_, core.copy_sources_);
+    core.watch_.find_last_forward_use(core.mutex_, core.copies_.sources());
   } catch (...) {
     core.note_failure("looking for the last use of a saved tensor");
   }

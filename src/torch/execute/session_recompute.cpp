@@ -22,10 +22,10 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   const ClockPause clock_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
-  digest_sources(lock, copy_sources_.take_unshared());  // Before the operator allocates.
+  digest_sources(lock, copies_.sources().take_unshared());  // Before the operator allocates.
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
-  note_stream(pass, device_->current_stream());
+  StreamOrder::note(pass, device_->current_stream());
   if (!pass.backward_begun && !backward_announced_) note_group(traits, inputs);
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
@@ -300,7 +300,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     return;
   }
   buffer->windows.clear();
-  keep_until_read(*buffer, buffer->storage);
+  streams_.keep_until_read(*buffer, buffer->storage);
   mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   machine_.discard(*buffer);
 }

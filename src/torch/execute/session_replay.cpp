@@ -58,8 +58,8 @@ void SessionCore::expect_replays(Pass& pass) {
 at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& window) {
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
-  note_stream(*buffer.pass, device_->current_stream());
-  join_streams(*buffer.pass);
+  StreamOrder::note(*buffer.pass, device_->current_stream());
+  streams_.join(*buffer.pass);
   if (buffer.verify) return verify(lock, buffer, window);
   if (!buffer.on_device()) {
     // Who still holds a tensor may differ between ranks; which collectives they repeat must not.
@@ -154,14 +154,14 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   } catch (...) {
     lock.lock();
     replaying_ = false;
-    join_streams(*buffer.pass);
+    streams_.join(*buffer.pass);
     free_outside(replay.finish(book));
     throw;
   }
   lock.lock();
   replaying_ = false;
   // What an earlier replay allocated on another stream may be freed now.
-  join_streams(*buffer.pass);
+  streams_.join(*buffer.pass);
   free_outside(replay.finish(book));
   free_outside(Replay::trim(book, job, cache.count()));
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
@@ -203,7 +203,7 @@ c10::Storage SessionCore::storage_of(const Value& value) {
     const BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
     if (is_stored(buffer)) machine_.make_available(*buffer);
     if (buffer != nullptr && buffer->on_device()) {
-      (void)is_new_reader(*buffer, device_->current_stream());
+      (void)StreamOrder::is_new_reader(*buffer, device_->current_stream());
       storage = buffer->storage;
     } else if (auto alive = value.pin.lock()) {
       storage = c10::Storage(std::move(alive));

@@ -201,7 +201,7 @@ void SessionCore::settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>&
   step_.shard.bytes += Bytes(shard->bytes);
   step_.shard.part_bytes += Bytes(shard->part_bytes);
   if (buffer != nullptr) {
-    keep_until_read(*buffer, buffer->storage);
+    streams_.keep_until_read(*buffer, buffer->storage);
     mutex_.free_outside(std::exchange(buffer->storage, c10::Storage()));
   }
   shards_.split(pass, shard, shard->offload);

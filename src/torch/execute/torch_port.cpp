@@ -60,7 +60,7 @@ bool TorchPort::release(SavedBuffer& buffer) {
     buffer.digest_at_release = core_.digest_of(buffer.storage, *buffer.stream);
     // Autograd's own frees in backward are not seen, so this may take memory, which a budget lacks.
     if (core_.task_.records() || !core_.current_.plan()->budget) {
-      core_.copy_sources_.add(buffer.shared_from_this());
+      core_.copies_.sources().add(buffer.shared_from_this());
     }
   }
   core_.clock_.uses_stream();
@@ -69,7 +69,7 @@ bool TorchPort::release(SavedBuffer& buffer) {
     core_.device_->catch_up(*buffer.stream);
   });
   buffer.memory_hold = MemoryHold();
-  core_.keep_until_read(buffer, buffer.storage);
+  core_.streams_.keep_until_read(buffer, buffer.storage);
   core_.mutex_.free_outside(std::exchange(buffer.storage, c10::Storage()));
   return true;
 }
