@@ -39,6 +39,7 @@
 #include "torch/record/pass.hpp"
 #include "torch/record/session_mutex.hpp"
 #include "torch/record/step_clock.hpp"
+#include "torch/record/step_counts.hpp"
 #include "torch/record/step_time.hpp"
 #include "torch/record/step_trace.hpp"
 #include "torch/record/storage_watch.hpp"
@@ -485,21 +486,6 @@ class SessionCore final : public Interceptor,
   std::uint64_t recorded_steps_ = 0;
   std::size_t saved_ = 0;       // The same if all saved buffers were kept.
   std::size_t kept_bytes_ = 0;  // Bytes of saved buffers that are planned to be kept.
-  struct StepCounts {
-    std::size_t on_device_peak = 0;
-    std::size_t saved_peak = 0;
-    std::size_t kept_peak = 0;
-    Bytes device_peak;
-    Bytes bytes_out;
-    Bytes bytes_back;
-    std::uint64_t used_in_place = 0;
-    std::uint64_t late_reloads = 0;
-    std::uint64_t repeated_calls = 0;
-    std::uint64_t fused_kernels = 0;
-    Bytes bytes_recomputed;
-    ActionTotals offloads_skipped;
-    ShardTotals shard;
-  };
   StepCounts step_;
   StepCounts last_step_;  // Of the last one that did not record.
   std::optional<MeasuredStep> measured_;
