@@ -89,7 +89,9 @@ void BudgetPlanner::choose_plan(const PassSchedule& schedule) {
     if (const auto time = session_.take_step_time()) watch_.note_time(*time);
     const bool drifts = !watch_.drift(current_.plan().get()).empty();
     const Plan* const plan = current_.plan().get();
-    if (plan != nullptr && watch_.grow_reserve(*plan, jobs_.running())) start_planning();
+    // Under a plan that was given there may be nothing to plan from.
+    const bool may_plan = plan != nullptr && current_.profile() != nullptr;
+    if (may_plan && watch_.grow_reserve(*plan, jobs_.running())) start_planning();
     if (options_.replan && watch_.begins_to_drift(drifts)) {
       modes_.on(ModeEvent::kRecordingAsked);
     }

@@ -151,6 +151,25 @@ TEST(PlanController, ExecutesAGivenPlanWithoutRecording) {
   EXPECT_THAT(session.fallbacks, ElementsAre(HasSubstr("made for another structure")));
 }
 
+TEST(PlanController, GoesOnUnderAGivenPlanThatIsOverItsBudget) {
+  FakeSession session;
+  ControllerOptions options;
+  options.budget = Budget(1_GiB);
+  PlanController controller(std::move(options), session);
+  Plan plan = make_plan(llama_profile(2), {});
+  plan.budget = 1_GiB;
+  plan.predicted_peak = 1_GiB;
+  controller.use_plan(std::move(plan));
+  for (int i = 0; i < 3; ++i) {
+    controller.prepare({});
+    EXPECT_NE(run_step(controller).mode, StepMode::kRecording);
+    controller.note_measured({controller.steps(), StepKind::kPlanned, 0_B, 2_GiB});
+  }
+  EXPECT_FALSE(controller.budget().is_planning()) << "nothing was recorded";
+  EXPECT_EQ(controller.report().over_budget_steps, 3U);
+  EXPECT_THAT(session.fallbacks, IsEmpty());
+}
+
 TEST(PlanController, RefusesAPlanForAnotherStructure) {
   FakeSession session;
   PlanController controller(by_rules(), session);
