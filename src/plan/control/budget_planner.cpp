@@ -44,6 +44,7 @@ BudgetPlanner::BudgetPlanner(const ControllerOptions& options, ControlledSession
       watch_(options.drift) {}
 
 void BudgetPlanner::plan_for(Recording recording) {
+  jobs_.drop();  // It plans for the last profile.
   recorded_schedule_ = std::move(recording.schedule);
   recorded_passes_ = std::move(recording.passes);
   current_.set_schedule(recording.announced.empty()

@@ -160,6 +160,21 @@ TEST(BudgetPlanner, RecordsAgainWhereTheFirstStepFreedMemory) {
   EXPECT_THAT(session.fallbacks, ElementsAre(HasSubstr("was freed in it: recorded again")));
 }
 
+TEST(BudgetPlanner, DoesNotAdoptAPlanForTheLastProfile) {
+  ControllerOptions options = within(Budget::share(0.8));
+  options.plan_in_background = true;
+  Recorded made(std::move(options));
+  EXPECT_TRUE(made.controller.budget().is_planning());
+  made.controller.ask_to_record();
+  Profile untimed = llama_profile(3);
+  untimed.chunks[0].timeline.clear();
+  made.record(std::move(untimed));
+  EXPECT_FALSE(made.controller.budget().is_planning()) << "the planner needs times";
+  made.controller.budget().wait_for_plan();
+  EXPECT_TRUE(made.controller.due().due(StepMode::kInterim));
+  EXPECT_TRUE(made_for(*made.controller.current().plan(), *made.controller.current().profile()));
+}
+
 TEST(BudgetPlanner, PlansForEachScheduleAndKeepsThePlans) {
   Recorded made(within(Budget::share(0.8)));
   const PassSchedule one = one_pass(*made.controller.current().profile());
