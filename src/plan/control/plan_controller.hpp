@@ -68,7 +68,7 @@ class PlanController {
 
   // What is asked for the next step.
   void ask_to_record();
-  /// Whichever plan it executes.
+  /// Whichever plan the step executes.
   void ask_to_verify() noexcept { asked_.verification = true; }
   void ask_to_trace() noexcept { asked_.trace = true; }
   /// The profile is of no use, or there is none; for whatever cause.
@@ -84,10 +84,11 @@ class PlanController {
   void adopt_shared(const Plan& plan);
 
   // A step begins: first its plan, then, after the ranks have agreed, what it does.
-  /// With a budget.
+  /// With a budget: takes the planner's answer, replans where measurements say so, and switches to
+  /// the plan for the schedule.
   /// Errors: as Session::step().
   void prepare(const PassSchedule& schedule);
-  /// Whether the step verifies if it does not record.
+  /// Whether the step that begins verifies what there is to verify; not if it records.
   [[nodiscard]] bool verification_is_due() const noexcept;
   void begin_step(const StepNeeds& needs);
   /// The step could not begin: what it was to do is asked for again.
@@ -135,7 +136,7 @@ class PlanController {
   StepModes modes_;
   Asked asked_;
   StepTask step_;
-  std::optional<Before> before_;  // The step that is under way.
+  std::optional<Before> before_;  // What was due before the step that is under way.
   RecordingDelay delay_;
   TimeUpdates times_;
   std::uint64_t timed_step_ = 0;  // Counted from 1.
