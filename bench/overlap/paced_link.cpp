@@ -47,7 +47,7 @@ struct PacedLink::State {
       : device(make_torch_device(wanted)), stream(*device, bytes_per_second), ranks(members) {}
 
   void mark(bool waits) {
-    if (collecting) moments.push_back({part, waits, device->mark()});
+    if (collecting) moments.push_back({part, waits, device->now()});
   }
 
   EventRef start(const at::Tensor& output, const at::Tensor& input) {

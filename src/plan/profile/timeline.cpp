@@ -104,7 +104,7 @@ std::optional<Profile> with_times(const Profile& profile, const std::vector<Time
     for (const TimedPass& pass : passes) {
       if (pass.chunk != chunk.chunk) continue;
       ++count;
-      for (const Moment& moment : remapped(pass.moments->list, pass.numbers)) {
+      for (const Moment& moment : remapped(*pass.moments, pass.numbers)) {
         times[{moment.kind, moment.index}] += moment.compute_ns;
       }
     }

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "plan/profile/pass_moments.hpp"
 #include "spillway/plan/profile.hpp"
 
 namespace spillway {
@@ -21,11 +20,11 @@ void add_timeline(std::vector<Moment> moments, Bytes granularity, ChunkProfile& 
 /// forward and of backward.
 void add_up_times(ChunkProfile& chunk);
 
-/// The moments of a pass of a later step, with their times.
+/// The moments of a pass of a later step.
 struct TimedPass {
   int chunk = 0;
   std::vector<int> numbers;  // Of its calls in the chunk, as match_calls gives them.
-  std::shared_ptr<PassMoments> moments;
+  std::shared_ptr<const std::vector<Moment>> moments;  // Their times may be known later.
 };
 
 /// The profile with the times of later passes, the mean of those of each chunk. Calls that none of

@@ -6,12 +6,13 @@
 #include "torch/execute/chunk_layout.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/execute/shard_digest.hpp"
+#include "torch/record/step_time.hpp"
 
 namespace spillway {
 
 void SessionCore::plan_adopted() {
   tails_.clear();
-  step_time_.forget();
+  unread_step_.reset();
   skipped_.clear();
   recipes_.plan_replaced();
   sharding_.verified = false;
@@ -49,25 +50,31 @@ PlanningRanks SessionCore::ranks() const {
 
 Bytes SessionCore::allocated() const { return device_->allocated(); }
 
-bool SessionCore::have_times_happened() { return clock_.have_happened(); }
+bool SessionCore::have_times_happened() {
+  return unread_times_.empty() || times_known(*unread_times_.back().log, *device_);
+}
 
 bool SessionCore::resolve_times() {
+  const std::vector<UnreadTimes> all = std::exchange(unread_times_, {});
   try {
-    clock_.resolve();
+    for (const UnreadTimes& each : all) add_times(*each.log, *device_, *each.moments);
   } catch (const Error&) {
     return false;  // The next use of the failed device throws.
   }
-  return !clock_.failed();
+  return std::ranges::none_of(all, [](const UnreadTimes& each) { return each.log->failed; });
 }
 
 std::optional<CopyWaits> SessionCore::copy_waits(std::uint64_t step) {
-  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) waits_.keep(waits_.read(*marks));
+  if (const auto log = waits_.take()) waits_.keep(wait_totals(*log, *device_));
   const WaitTotals& waits = waits_.last();
   if (waits.step != step) return std::nullopt;
   return CopyWaits{waits.release, waits.reload};
 }
 
-std::optional<Nanoseconds> SessionCore::take_step_time() { return step_time_.take(/*wait=*/false); }
+std::optional<Nanoseconds> SessionCore::take_step_time() {
+  if (unread_step_ == nullptr || !step_time_known(*unread_step_, *device_)) return std::nullopt;
+  return step_time(*std::exchange(unread_step_, nullptr), *device_);
+}
 
 void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
@@ -94,24 +101,40 @@ bool SessionCore::is_as_profiled(bool complete) const {
   return in_order && any;
 }
 
-void SessionCore::end_measuring(bool complete) {
+void SessionCore::begin_log(std::optional<TimeMark> epoch) {
+  StepLog::Needs needs;
+  // While the device has not finished a measured step, others are not measured. Tracing changes how
+  // long a step takes.
+  needs.step_time = task_.measures && !epoch && unread_step_ == nullptr;
+  needs.waits = waits_.begin_step(task_.records(), task_.times() || epoch);
+  needs.memory = task_.records() || epoch;
+  needs.compute = needs.memory || task_.times();
+  if (task_.records()) unread_times_.clear();
+  log_.begin(controller_.steps() + 1, needs, task_.records() ? &watch_ : nullptr, std::move(epoch));
+}
+
+void SessionCore::end_measuring(bool complete, const std::shared_ptr<const StepLog>& log) {
   const Bytes peak = step_.device_peak - std::min(step_.device_peak, step_start_);
-  const StepKind kind = controller_.kind_of_step(is_as_profiled(complete), tracing_ != nullptr);
+  const StepKind kind =
+      controller_.kind_of_step(is_as_profiled(complete), log != nullptr && log->epoch);
   measured_ = MeasuredStep{controller_.steps(), kind, step_start_, peak};
-  if (task_.measures) {
-    step_time_.end();
-    if (kind != StepKind::kPlanned) step_time_.discard();
-  }
+  if (log != nullptr && log->needs.waits) waits_.end_step(log);
+  const bool timed_whole = log != nullptr && log->needs.step_time;
+  if (timed_whole && kind == StepKind::kPlanned) unread_step_ = log;
   controller_.note_measured(*measured_);
   if (!task_.times()) return;
+  const auto moments = std::make_shared<StepMoments>(moments_of(*log, passes_.size()));
   std::vector<TimedPass> timed;
   for (const auto& pass : passes_) {
-    if (!pass->moments->backward || !pass->as_profiled() || !pass->moments->in_order) continue;
+    const PassMoments& noted = moments->passes[static_cast<std::size_t>(pass->number)];
+    if (!noted.backward || !pass->as_profiled() || !noted.in_order) continue;
     const ChunkProfile* const chunk = recorded_chunk(pass->key.chunk);
     if (chunk == nullptr) continue;
-    StepClock::end_of(*pass->moments);
-    timed.push_back({pass->key.chunk, match_calls(*chunk, calls_of(*pass)), pass->moments});
+    timed.push_back(
+        {pass->key.chunk, match_calls(*chunk, calls_of(*pass)), {moments, &noted.list}});
   }
+  if (timed.empty()) return;
+  unread_times_.push_back({log, moments});
   controller_.note_timed(std::move(timed));
 }
 

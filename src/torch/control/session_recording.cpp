@@ -8,13 +8,13 @@
 
 namespace spillway {
 
-void SessionCore::finish_recording() {
+void SessionCore::finish_recording(const StepLog& log) {
   Profile profile;
   profile.device = device_->torch_device().str();
-  profile.fixed = clock_.at_start();
+  profile.fixed = log.at_start;
   profile.granularity = device_->granularity();
-  for (const auto& pass : passes_) StepClock::end_of(*pass->moments);
-  clock_.resolve();
+  StepMoments moments = moments_of(log, passes_.size());
+  add_times(log, *device_, moments);
   std::set<int> chunks;
   for (const auto& pass : passes_) {
     // The profile of a chunk is that of its first pass that had a backward.
@@ -22,11 +22,12 @@ void SessionCore::finish_recording() {
         !chunks.insert(pass->key.chunk).second) {
       continue;
     }
-    std::vector<Moment> moments;
-    if (!clock_.failed() && pass->moments->in_order) moments = own_moments(*pass->moments);
-    if (pass->moments->left) pass->profiler->released_with_forward(moments);
+    const PassMoments& noted = moments.passes[static_cast<std::size_t>(pass->number)];
+    std::vector<Moment> own;
+    if (!log.failed && noted.in_order) own = own_moments(noted);
+    if (noted.left) pass->profiler->released_with_forward(own);
     profile.chunks.push_back(pass->profiler->finish(pass->key.chunk, pass->number, *book_,
-                                                    call_locations_, std::move(moments),
+                                                    call_locations_, std::move(own),
                                                     profile.granularity, freed_weights_));
     profile.chunks.back().measured_peak = step_.device_peak;
   }
@@ -44,50 +45,53 @@ void SessionCore::finish_recording() {
     return;
   }
   never_moved_.add(profile);
-  for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, profile.granularity);
+  for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, moments, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);
   Recording recording;
   recording.schedule = recorded_schedule(chunks);
   if (follower_.on_schedule()) recording.announced = follower_.schedule();
-  if (options_.budget) recording.passes = recorded_passes(profile, recording.schedule);
+  if (options_.budget) recording.passes = recorded_passes(profile, recording.schedule, moments);
   recording.peak = step_.device_peak;
   recording.profile = std::move(profile);
   if (controller_.adopt_recording(std::move(recording))) begin_fitting();
 }
 
 std::vector<RecordedPass> SessionCore::recorded_passes(const Profile& profile,
-                                                       const PassSchedule& schedule) const {
+                                                       const PassSchedule& schedule,
+                                                       const StepMoments& moments) const {
   std::vector<RecordedPass> recorded;
   if (schedule.size() <= 2) return recorded;
   for (const auto& pass : passes_) {
-    const bool complete =
-        pass->profiler != nullptr && pass->moments->backward && pass->moments->in_order;
+    const PassMoments& noted = moments.passes[static_cast<std::size_t>(pass->number)];
+    const bool complete = pass->profiler != nullptr && noted.backward && noted.in_order;
     const auto chunk = std::ranges::find(profile.chunks, pass->key.chunk, &ChunkProfile::chunk);
     if (!complete || chunk == profile.chunks.end()) continue;
-    std::vector<Moment> moments = recorded_moments(*pass->moments);
+    std::vector<Moment> own = recorded_moments(noted);
     // Where sizes change, a step may allocate more than any profiled pass. Without remapping, calls
     // that differ only in their number leave room for that: one value is counted at two positions.
     if (pass->profiler->has_sizes_of(*chunk)) {
-      moments = remapped(moments, match_calls(*chunk, calls_of(*pass)));
+      own = remapped(own, match_calls(*chunk, calls_of(*pass)));
     }
-    recorded.push_back({pass->key.chunk, pass->number, std::move(moments)});
+    recorded.push_back({pass->key.chunk, pass->number, std::move(own)});
   }
   return recorded;
 }
 
-void SessionCore::add_later_pass(ChunkProfile& chunk, Bytes granularity) const {
+void SessionCore::add_later_pass(ChunkProfile& chunk, const StepMoments& moments,
+                                 Bytes granularity) const {
   if (chunk.timeline.empty()) return;
   const Pass* first = nullptr;  // The profiled pass, if it allocated the gradients.
   for (const auto& [pass, backward] : order_) {
-    if (!backward || pass->key.chunk != chunk.chunk || !pass->moments->in_order) continue;
+    const PassMoments& noted = moments.passes[static_cast<std::size_t>(pass->number)];
+    if (!backward || pass->key.chunk != chunk.chunk || !noted.in_order) continue;
     if (first == nullptr) {
       if (!pass->profiler->empty()) return;
       first = pass.get();
     } else if (pass->profiler->has_sizes_of(chunk)) {
-      const std::vector<Moment> moments =
-          remapped(own_moments(*pass->moments), match_calls(chunk, calls_of(*pass)));
-      chunk.later_untracked_bytes = untracked_bytes(chunk, moments, granularity);
+      const std::vector<Moment> later =
+          remapped(own_moments(noted), match_calls(chunk, calls_of(*pass)));
+      chunk.later_untracked_bytes = untracked_bytes(chunk, later, granularity);
       return;
     }
   }

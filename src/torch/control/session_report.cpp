@@ -137,9 +137,9 @@ std::string short_scope(const std::string& scope) {
 
 SessionReport SessionCore::report() {
   std::unique_lock lock(mutex_);
-  if (const std::optional<WaitTimes::Marks> marks = waits_.take()) {
+  if (const std::shared_ptr<const StepLog> log = waits_.take()) {
     lock.unlock();
-    const std::optional<WaitTotals> totals = waits_.read(*marks);
+    const std::optional<WaitTotals> totals = wait_totals(*log, *device_);
     lock.lock();
     waits_.keep(totals);
   }

@@ -6,7 +6,7 @@
 namespace spillway {
 void SessionCore::announce_backward(StepNumber number) {
   if (!in_its_process()) return;
-  const ClockPause clock_pause(*this);  // Reads how much is allocated.
+  const ComputePause compute_pause(*this);  // Reads how much is allocated.
   const std::lock_guard lock(mutex_);
   if (is_step(number)) backward_announced_ = true;
 }

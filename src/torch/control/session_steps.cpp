@@ -56,10 +56,8 @@ SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
 }
 
 void SessionCore::stop_measuring() noexcept {
-  waits_.end_step();
-  if (clock_.running()) clock_.stop();
-  if (tracing_ != nullptr) engine_->stop_timing();
-  tracing_.reset();
+  log_.discard();
+  engine_->stop_timing();
   watch_.clear(mutex_);
 }
 
@@ -90,10 +88,9 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   weight_numbers_.begin_step(task_.records());
   (void)device_->take_peak();
   step_start_ = device_->allocated();
-  if (task_.measures) step_time_.begin();
-  begin_trace();
-  const bool traces = tracing_ != nullptr;
-  waits_.begin_step(controller_.steps() + 1, task_.records(), task_.times() || traces);
+  std::optional<TimeMark> epoch = begin_trace();
+  const bool traces = epoch.has_value();
+  begin_log(std::move(epoch));
   // A step that checks copies sees all writes it can.
   if (task_.signs_saves || task_.checks_copies) {
     const Plan* const plan = current_.plan().get();
@@ -102,13 +99,11 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
         plan != nullptr && plan->recompute_collectives && !collectives_.differ);
   }
-  if (task_.records() || task_.times() || traces) {
-    clock_.start(task_.records() ? &watch_ : nullptr, traces);
-  }
   CallListener* const listener = book_ != nullptr ? this : nullptr;
   step_thread_ = StepThread::begin({weak_from_this(), this, listener,
                                     listener != nullptr && (task_.records() || traces),
                                     options_.scope_source});
+  log_.resume();
   return step_thread_->number();
 }
 
@@ -175,7 +170,7 @@ void SessionCore::end_step_locked() noexcept {
   for (const auto& pass : passes_) {
     // A backward may still run; it is not recorded.
     pass->profiler = nullptr;
-    pass->moments = nullptr;
+    pass->timed.reset();
     pass->over = true;
   }
   passes_.clear();
@@ -204,15 +199,12 @@ void SessionCore::close_step() {
   end_sharding();
   const bool complete = follower_.complete();
   if (!complete) count_fallback("the step ended before its schedule was complete");
-  waits_.end_step();
   step_.on_device_peak = static_cast<std::size_t>(machine_.peak());
   step_.device_peak = device_->peak();
-  if (clock_.running()) {
-    clock_.stop();
-    step_.device_peak = std::max(step_.device_peak, clock_.peak());
-  }
-  end_trace();
-  end_measuring(complete);
+  const std::shared_ptr<const StepLog> log = log_.end();
+  if (log != nullptr) step_.device_peak = std::max(step_.device_peak, log->peak);
+  const std::shared_ptr<TracedStep> traced = end_trace(log);
+  end_measuring(complete, log);
   watch_.clear(mutex_);
   settle_awaited();
   for (const auto& pass : passes_) look_for_freed_weights(*pass, FreedWeights::At::kStepEnds);
@@ -223,7 +215,7 @@ void SessionCore::close_step() {
   if (recorded) {
     ++recorded_steps_;
     try {
-      finish_recording();
+      finish_recording(*log);
     } catch (const std::exception& error) {
       controller_.record_again();
       count_fallback(std::string("the profile could not be used: ") + error.what());
@@ -238,7 +230,10 @@ void SessionCore::close_step() {
   for (const auto& pass : passes_) {
     for (const ValueId anchor : std::exchange(pass->anchors, {})) release_root(anchor, *pass->book);
   }
-  keep_trace(recorded);
+  if (traced == nullptr) return;
+  if (recorded) traced->plan = current_.plan();  // A recording step has none to take names from.
+  traced_ = traced;
+  step_events_.reset();
 }
 
 void SessionCore::verify_next_step() {

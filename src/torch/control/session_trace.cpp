@@ -12,55 +12,45 @@ void SessionCore::trace_next_step() {
   controller_.ask_to_trace();
 }
 
-void SessionCore::begin_trace() {
-  tracing_.reset();
-  if (!task_.traces) return;
+std::optional<TimeMark> SessionCore::begin_trace() {
+  if (!task_.traces) return std::nullopt;
   if (step_events_ == nullptr) traced_.reset();  // Its copies are discarded now.
-  step_time_.forget();                           // Tracing changes how long the step takes.
   try {
     TimeMark epoch = device_->epoch();
     if (epoch.event != nullptr) engine_->start_timing(epoch.event);
-    const bool planned = !task_.records() && !task_.verifies();
-    tracing_ = std::make_unique<StepTrace>(std::move(epoch), planned ? current_.profile() : nullptr,
-                                           current_.plan());
+    return epoch;
   } catch (const Error&) {
-    return;  // The next use of the failed device throws.
+    return std::nullopt;  // The next use of the failed device throws.
   }
 }
 
-void SessionCore::end_trace() {
-  if (tracing_ == nullptr) return;
+std::shared_ptr<TracedStep> SessionCore::end_trace(std::shared_ptr<const StepLog> log) const {
+  if (log == nullptr || !log->epoch) return nullptr;
   engine_->stop_timing();
-  const bool waits_timed = waits_.marks().step == controller_.steps();
-  tracing_->end(passes_, order_, clock_, waits_timed ? waits_.marks() : WaitTimes::Marks());
-}
-
-void SessionCore::keep_trace(bool recorded) {
-  if (tracing_ == nullptr) return;
-  if (recorded) tracing_->name_by(current_.plan());
-  traced_ = std::move(tracing_);
-  step_events_.reset();
-}
-
-std::optional<TimeMark> SessionCore::mark_if_traced() noexcept {
-  if (tracing_ == nullptr) return std::nullopt;
-  try {
-    return device_->mark();
-  } catch (const std::exception&) {
-    return std::nullopt;
+  auto traced = std::make_shared<TracedStep>();
+  traced->log = std::move(log);
+  if (!task_.records() && !task_.verifies()) traced->profile = current_.profile();
+  traced->plan = current_.plan();
+  for (const auto& pass : passes_) {
+    traced->passes.push_back({{pass->key.chunk, pass->key.micro_batch, false}, pass->saves > 0});
   }
+  for (const auto& [pass, backward] : order_) {
+    if (!pass->backward_begun || pass->layout == nullptr) continue;
+    traced->schedule.push_back({pass->key.chunk, pass->key.micro_batch, backward});
+  }
+  return traced;
 }
 
 std::shared_ptr<const StepEvents> SessionCore::step_events() const {
   const std::lock_guard reading(trace_mutex_);
-  std::shared_ptr<const StepTrace> traced;
+  std::shared_ptr<const TracedStep> traced;
   {
     const std::lock_guard lock(mutex_);
     if (step_events_ != nullptr || traced_ == nullptr) return step_events_;
     traced = traced_;
   }
-  auto events =
-      std::make_shared<const StepEvents>(traced->events(*device_, engine_->drain_records()));
+  auto events = std::make_shared<const StepEvents>(
+      step_events_of(*traced, *device_, engine_->drain_records()));
   const std::lock_guard lock(mutex_);
   if (traced == traced_) step_events_ = events;
   return events;
@@ -68,7 +58,7 @@ std::shared_ptr<const StepEvents> SessionCore::step_events() const {
 
 Trace SessionCore::trace() const {
   const std::shared_ptr<const StepEvents> measured = step_events();
-  std::shared_ptr<const StepTrace> traced;
+  std::shared_ptr<const TracedStep> traced;
   SimulateOptions options;
   options.trace = true;
   {
@@ -84,14 +74,14 @@ Trace SessionCore::trace() const {
                           "no step was traced yet; call trace_next_step() and run a step first");
   }
   Trace trace;
-  const bool planned = traced->profile() != nullptr && traced->plan() != nullptr &&
-                       made_for(*traced->plan(), *traced->profile());
+  const bool planned = traced->profile != nullptr && traced->plan != nullptr &&
+                       made_for(*traced->plan, *traced->profile);
   if (planned) {
     try {
-      options.schedule = traced->schedule();
-      const Simulation simulation = simulate(*traced->profile(), *traced->plan(), options);
-      trace.processes.push_back(process_of(
-          "predicted", predicted_events(simulation, *traced->profile(), *traced->plan())));
+      options.schedule = traced->schedule;
+      const Simulation simulation = simulate(*traced->profile, *traced->plan, options);
+      trace.processes.push_back(
+          process_of("predicted", predicted_events(simulation, *traced->profile, *traced->plan)));
     } catch (const InvalidArgument&) {
       // A profile without times, or a step that was not as recorded: there is no prediction.
     }

@@ -88,9 +88,9 @@ std::optional<double> time_of_work(TorchDevice& torch_device, Lane* lane = nullp
                                    int copies = 0) {
   torch_device.current_stream().synchronize();
   if (lane != nullptr) lane->run(copies);
-  const TimeMark begin = torch_device.mark();
+  const TimeMark begin = torch_device.now();
   torch_device.keep_busy();
-  const TimeMark end = torch_device.mark();
+  const TimeMark end = torch_device.now();
   const Nanoseconds time = torch_device.elapsed(begin, end);
   if (time < kMinWork) return std::nullopt;
   if (lane != nullptr) {

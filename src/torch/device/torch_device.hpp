@@ -21,7 +21,7 @@ namespace spillway {
 
 /// A moment on the device's clock; resolved by TorchDevice::elapsed().
 struct TimeMark {
-  EventRef event;
+  EventRef event;  // Null where operators run on the calling thread.
   Nanoseconds host{};
 };
 
@@ -68,13 +68,19 @@ class TorchDevice {
   /// operator, where operators run beside the calling thread and there is memory for them.
   virtual void keep_busy() = 0;
 
-  /// A moment on current_stream(), or on `stream`, which it gave.
-  [[nodiscard]] virtual TimeMark mark() = 0;
-  [[nodiscard]] virtual TimeMark mark_on(Stream& stream) = 0;
+  /// Moves `mark` to the present end of `stream`, which current_stream() gave. Its event is used
+  /// again: nobody else may refer to it. Waits for nothing.
+  virtual void mark(Stream& stream, TimeMark& mark) = 0;
+  /// A moment on current_stream().
+  [[nodiscard]] TimeMark now() {
+    TimeMark moment;
+    mark(current_stream(), moment);
+    return moment;
+  }
   /// A moment on current_stream() with an event from which times of other streams are counted.
   /// Blocks only where operators run on the calling thread, until work queued for that thread is
   /// done.
-  [[nodiscard]] virtual TimeMark epoch() { return mark(); }
+  [[nodiscard]] virtual TimeMark epoch() { return now(); }
   /// Never blocks.
   [[nodiscard]] virtual bool has_happened(const TimeMark& mark) const = 0;
   /// Blocks until both have happened.

@@ -119,11 +119,9 @@ class CudaTorchDevice final : public TorchDevice {
     }
   }
 
-  [[nodiscard]] TimeMark mark() override { return mark_on(current_stream()); }
-  [[nodiscard]] TimeMark mark_on(Stream& stream) override {
-    TimeMark mark{events_.take(), {}};
+  void mark(Stream& stream, TimeMark& mark) override {
+    if (mark.event == nullptr) mark.event = events_.take();
     stream.record(*mark.event);
-    return mark;
   }
   [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
     return mark.event->query();

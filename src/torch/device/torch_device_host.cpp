@@ -40,8 +40,7 @@ class HostTorchDevice final : public TorchDevice {
   [[nodiscard]] bool computes_beside() const override { return false; }
   void keep_busy() override {}
 
-  [[nodiscard]] TimeMark mark() override { return {nullptr, clock_.now()}; }
-  [[nodiscard]] TimeMark mark_on(Stream& /*stream*/) override { return mark(); }
+  void mark(Stream& /*stream*/, TimeMark& mark) override { mark.host = clock_.now(); }
   [[nodiscard]] TimeMark epoch() override {
     EventRef event = device_.make_event(Timing::kOn);
     stream_->record(*event);

@@ -17,16 +17,13 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
         "process that runs its backward pass");
   }
   if (device_->is_capturing()) return unpack_captured(buffer, window);
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   std::unique_lock lock(mutex_);
   // From here on memory must be free when its last holder in the program lets it go.
   if (!copies_.sources().empty()) digest_sources(lock, copies_.sources().take_all());
   Pass& pass = *buffer.pass;
   if (!pass.backward_begun) begin_backward(pass);
-  if (pass.moments != nullptr) {
-    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
-    if (tracing_ != nullptr) tracing_->unpacked(pass, buffer.id);
-  }
+  note_moment(pass, MomentKind::kUnpack, static_cast<int>(pass.unpacks), buffer.id);
   ++pass.unpacks;
   if (pass.profiler != nullptr) {
     pass.profiler->unpacked(buffer.id);
@@ -44,13 +41,10 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
 
 void SessionCore::unpack_caller_owned(Pass& pass, int id) {
   if (!in_its_process() || device_->is_capturing()) return;
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!pass.backward_begun) begin_backward(pass);
-  if (pass.moments != nullptr) {
-    clock_.moment(pass.moments, MomentKind::kUnpack, static_cast<int>(pass.unpacks));
-    if (tracing_ != nullptr) tracing_->unpacked(pass, id);
-  }
+  note_moment(pass, MomentKind::kUnpack, static_cast<int>(pass.unpacks), id);
   ++pass.unpacks;
   if (pass.profiler != nullptr) pass.profiler->unpacked(id);
   shards_.begin_due(pass, id);
@@ -73,7 +67,7 @@ void SessionCore::begin_backward(Pass& pass) {
     follow(pass, true);
     if (!task_.records() && idle_chunks_.erase(pass.key.chunk) > 0) note_unrecorded_chunk();
   }
-  if (pass.moments != nullptr) clock_.moment(pass.moments, MomentKind::kBackwardBegins, -1);
+  note_moment(pass, MomentKind::kBackwardBegins, -1);
   look_for_freed_weights(pass, FreedWeights::At::kBackwardBegins);
   if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
   if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
@@ -112,7 +106,7 @@ void SessionCore::prefetch(const Pass& pass) {
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
   if (!in_its_process()) return leak(std::move(buffer));
   const bool captures = device_->is_capturing();
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::lock_guard lock(mutex_);
   try {
     if (captures) return void(deferred_drops_.emplace_back(std::move(buffer), id));
@@ -125,7 +119,7 @@ void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {
 }
 
 void SessionCore::drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept {
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   {
     const std::lock_guard lock(mutex_);
     try {
@@ -154,8 +148,7 @@ void SessionCore::drop_locked(BufferRef buffer) {
     if (buffer->ticket.released() || buffer->ticket.reloading()) {
       end();
     } else {
-      clock_.uses_stream();
-      waits_.time(WaitCause::kInPlace, *buffer->stream, end);
+      log_.wait(WaitCause::kInPlace, *buffer->stream, end);
     }
   }
   if (buffer->value >= 0) detach_from_book(*buffer);

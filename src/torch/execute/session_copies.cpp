@@ -7,7 +7,7 @@
 namespace spillway {
 
 CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage, Stream& stream) {
-  clock_.uses_stream();
+  log_.uses_stream();
   return copies_.digest(storage, stream);
 }
 

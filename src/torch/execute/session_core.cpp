@@ -39,10 +39,9 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
       streams_(*device_),
       copies_(*device_, streams_),
       controller_(controller_options(options_), *this),
+      log_(*device_),
       waits_(*device_, options_.time_waits_every),
-      clock_(*device_),
-      watch_(device_->granularity()),
-      step_time_(*device_) {
+      watch_(device_->granularity()) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -66,7 +65,7 @@ SessionCore::~SessionCore() = default;
 
 std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   const bool captures = device_->is_capturing();
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
   if (!captures) digest_sources(lock, copies_.sources().take_unshared());
@@ -92,8 +91,8 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   }
 
   const auto [site, id, action] = decision_for(pass, tensor, fixed, value, scope, signature);
-  const bool timed = pass.moments != nullptr && id >= 0 && is_step_memory(fixed);
-  if (pass.moments != nullptr) note_save(pass, static_cast<int>(site));
+  const bool timed = pass.timed && id >= 0 && is_step_memory(fixed);
+  note_moment(pass, MomentKind::kSave, static_cast<int>(site));
   const bool caller_owned =
       id >= 0 && (pass.layout != nullptr ? pass.layout->caller_owned[static_cast<std::size_t>(id)]
                                          : fixed == FixedReason::kCallerOwned);
@@ -181,7 +180,7 @@ Pass& SessionCore::current_pass() {
 
 void SessionCore::begin_explicit_pass(StepNumber number, PassKey key) {
   if (!in_its_process() || device_->is_capturing()) return;
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!is_step(number)) return;
   explicit_passes_ = true;
@@ -197,7 +196,7 @@ void SessionCore::begin_pass(PassKey key) {
   pass->number = static_cast<int>(passes_.size());
   follow(*pass, false);
   pass->book = book_;
-  if (clock_.running()) pass->moments = std::make_shared<PassMoments>();
+  if (log_.times_compute()) pass->timed.emplace();
   if (task_.records()) {
     pass->profiler = std::make_unique<PassProfiler>();
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {

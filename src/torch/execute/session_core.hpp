@@ -35,13 +35,13 @@
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/hooks/step_thread.hpp"
+#include "torch/record/event_log.hpp"
 #include "torch/record/freed_weights.hpp"
 #include "torch/record/pass.hpp"
+#include "torch/record/pass_moments.hpp"
 #include "torch/record/session_mutex.hpp"
-#include "torch/record/step_clock.hpp"
 #include "torch/record/step_counts.hpp"
-#include "torch/record/step_time.hpp"
-#include "torch/record/step_trace.hpp"
+#include "torch/record/step_events.hpp"
 #include "torch/record/storage_watch.hpp"
 #include "torch/record/wait_times.hpp"
 #include "torch/replay/replay.hpp"
@@ -112,7 +112,7 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] at::Tensor unpack(SavedBuffer& buffer, const TensorWindow& window);
   /// Backward reads a caller-owned buffer of the pass; `id` as for drop().
   void unpack_caller_owned(Pass& pass, int id);
-  /// One saved tensor of `buffer` was freed; `id` is the buffer's in its pass, for the clock.
+  /// One saved tensor of `buffer` was freed; `id` is the buffer's in its pass, in a timed pass.
   void drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept;
   /// The same for a tensor that was kept, in a pass that is timed.
   void drop_kept(const std::shared_ptr<Pass>& pass, int id, at::Tensor tensor) noexcept;
@@ -128,18 +128,18 @@ class SessionCore final : public Interceptor,
   using BufferRef = std::shared_ptr<SavedBuffer>;
   using WeakBuffer = std::weak_ptr<SavedBuffer>;
 
-  /// Pauses the step's clock while it lives: what runs meanwhile is the session's own work. Made
-  /// before the lock is taken, so that storages freed at unlock are gone when the clock resumes.
-  class ClockPause {
+  /// Pauses the timing of compute while it lives: what runs meanwhile is the session's own work.
+  /// Made before the lock is taken, so that storages freed at unlock are gone when it resumes.
+  class ComputePause {
    public:
-    explicit ClockPause(SessionCore& core) noexcept;
-    ClockPause(const ClockPause&) = delete;
-    ClockPause& operator=(const ClockPause&) = delete;
-    ~ClockPause();
+    explicit ComputePause(SessionCore& core) noexcept;
+    ComputePause(const ComputePause&) = delete;
+    ComputePause& operator=(const ComputePause&) = delete;
+    ~ComputePause();
 
    private:
     SessionCore* core_ = nullptr;  // Null while nothing is timed.
-    std::uint64_t clock_start_ = 0;
+    std::uint64_t step_ = 0;
   };
 
   // A step, its thread, and streams that are being captured.
@@ -229,17 +229,17 @@ class SessionCore final : public Interceptor,
   void note_skipped_sites(int chunk);
 
   // Moments.
-  void note_save(Pass& pass, int site);
+  void note_moment(Pass& pass, MomentKind kind, int index, int detail = -1);
   void note_site(const std::shared_ptr<Pass>& pass, int id, const at::Tensor& tensor,
                  const BufferRef& buffer);
-  void note_call(Pass& pass, MomentKind kind, int call);
+  void note_call(Pass& pass, MomentKind kind, int call, int name = -1);
   void note_gone(Pass& pass, int id);
 
   // A traced step.
-  void begin_trace();
-  void end_trace();
-  void keep_trace(bool recorded);
-  [[nodiscard]] std::optional<TimeMark> mark_if_traced() noexcept;
+  /// Where its times count from; empty in a step that is not traced.
+  [[nodiscard]] std::optional<TimeMark> begin_trace();
+  /// Null if the step was not traced.
+  [[nodiscard]] std::shared_ptr<TracedStep> end_trace(std::shared_ptr<const StepLog> log) const;
 
   // Recompute, forward.
   [[nodiscard]] const std::string& running_operator() const;
@@ -322,7 +322,6 @@ class SessionCore final : public Interceptor,
   void stop_sharding(Pass& pass);
   /// From here on no rank shards anything of the forward that ran last. Before every gather.
   void close_forward();
-  void trace_gather(ShardedBuffer& shard);
   void end_sharding() noexcept;
   /// Buffers whose digests are not equal on all ranks; empty: the ranks saved different buffers.
   [[nodiscard]] std::optional<std::set<Verification::Key>> compare_digests();
@@ -358,8 +357,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] bool resolve_times() override;
   [[nodiscard]] std::optional<CopyWaits> copy_waits(std::uint64_t step) override;
   [[nodiscard]] std::optional<Nanoseconds> take_step_time() override;
+  /// `epoch`: of a traced step.
+  void begin_log(std::optional<TimeMark> epoch);
   /// `complete`: the step ran all forwards of its schedule.
-  void end_measuring(bool complete);
+  void end_measuring(bool complete, const std::shared_ptr<const StepLog>& log);
   /// Whether the passes of this step saved what the plan's profile has, in the announced order.
   [[nodiscard]] bool is_as_profiled(bool complete) const;
   /// After each step: gives host memory back that the plan does not need, once its steps have
@@ -383,12 +384,13 @@ class SessionCore final : public Interceptor,
   // Between steps.
   void close_step();
   [[nodiscard]] PassSchedule recorded_schedule(const std::set<int>& chunks) const;
-  void finish_recording();
+  void finish_recording(const StepLog& log);
   /// Of a step with several passes: those that are complete.
   [[nodiscard]] std::vector<RecordedPass> recorded_passes(const Profile& profile,
-                                                          const PassSchedule& schedule) const;
+                                                          const PassSchedule& schedule,
+                                                          const StepMoments& moments) const;
   /// Adds the untracked bytes of a later pass with the same sizes, if there was one.
-  void add_later_pass(ChunkProfile& chunk, Bytes granularity) const;
+  void add_later_pass(ChunkProfile& chunk, const StepMoments& moments, Bytes granularity) const;
   [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
   [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
   void finish_verification();
@@ -492,12 +494,18 @@ class SessionCore final : public Interceptor,
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_capture_ = false;
   std::vector<std::pair<BufferRef, int>> deferred_drops_;  // While a stream was being captured.
+  EventLog log_;
   WaitTimes waits_;
-  StepClock clock_;
   StorageWatch watch_;  // In a recording step.
+  // Logs of steps that the device may not have finished yet.
+  std::shared_ptr<const StepLog> unread_step_;  // For the time of the step.
+  struct UnreadTimes {
+    std::shared_ptr<const StepLog> log;
+    std::shared_ptr<StepMoments> moments;  // Whose times are filled in.
+  };
+  std::vector<UnreadTimes> unread_times_;  // For the times of passes; in the order of steps.
 
-  std::unique_ptr<StepTrace> tracing_;                     // Of this step; null: not traced.
-  std::shared_ptr<const StepTrace> traced_;                // Of the last traced step.
+  std::shared_ptr<const TracedStep> traced_;               // The last one.
   mutable std::shared_ptr<const StepEvents> step_events_;  // Read from traced_ on request.
   mutable std::mutex trace_mutex_;                         // Taken before mutex_.
 
@@ -507,7 +515,6 @@ class SessionCore final : public Interceptor,
     PassSchedule order;    // Of the last step's passes that had a forward and a backward.
   };
   Fitting fitting_;
-  StepTime step_time_;
   Bytes step_start_;                                           // Allocated when the step began.
   std::vector<std::pair<std::shared_ptr<Pass>, bool>> order_;  // Forwards and backwards of a step.
 };

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "spillway/torch/scope.hpp"
-#include "spillway/trace/names.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/session_core.hpp"
 #include "torch/graph/storage_copy.hpp"
@@ -19,7 +18,7 @@ const std::string& SessionCore::running_operator() const {
 int SessionCore::call_begins(const OperatorTraits& traits,
                              c10::ArrayRef<const c10::IValue> inputs) {
   if (device_->is_capturing()) return -1;
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::string scope = Scope::current();  // Not under the lock: it may take an interpreter.
   std::unique_lock lock(mutex_);
   digest_sources(lock, copies_.sources().take_unshared());  // Before the operator allocates.
@@ -36,10 +35,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   running_calls_.push_back(id);
   const bool forward = !pass.backward_begun && !backward_announced_;
   if (task_.records()) call_locations_.push_back({scope, forward});
-  if (tracing_ != nullptr) {
-    tracing_->call_begins(pass, book_->call(id).number, name_in(scope, traits.name));
-  }
-  note_call(pass, MomentKind::kCallBegins, book_->call(id).number);
+  note_call(pass, MomentKind::kCallBegins, book_->call(id).number, log_.name(scope, traits.name));
   return id;
 }
 
@@ -72,7 +68,7 @@ void SessionCore::count_call(Pass& pass, Call& call) const {
 
 void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) {
   if (device_->is_capturing()) return;
-  const ClockPause clock_pause(*this);
+  const ComputePause compute_pause(*this);
   const std::lock_guard lock(mutex_);
   if (!runs_here()) return;
   note_call(*passes_[static_cast<std::size_t>(book_->call(call).pass)], MomentKind::kCallEnds,

@@ -143,8 +143,8 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   const std::shared_ptr<ChainRunner> chains = chains_;
   Replay replay(book, job, chains != nullptr);
   step_.repeated_calls += job.calls.size();
-  clock_.uses_stream();
-  const std::optional<TimeMark> begin = mark_if_traced();
+  log_.uses_stream();
+  const EventLog::Begun begun = log_.begin_work();
   const Bytes cache = current_.plan()->limits.recompute_cache.value_or(kDefaultRecomputeCache);
   replaying_ = true;
   lock.unlock();
@@ -165,8 +165,8 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   free_outside(replay.finish(book));
   free_outside(Replay::trim(book, job, cache.count()));
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
-  const std::optional<TimeMark> end = mark_if_traced();
-  if (begin && end) tracing_->replayed(*buffer.pass, buffer.id, *begin, *end);
+  log_.end_work(begun, StepLog::Work::Kind::kReplay, buffer.pass->number, buffer.id,
+                Bytes(buffer.bytes));
   commit(job, book, buffer);
 }
 

@@ -231,14 +231,6 @@ void SessionCore::close_forward() {
   }
 }
 
-void SessionCore::trace_gather(ShardedBuffer& shard) {
-  std::optional<TimeMark> begun = std::exchange(shard.begun, std::nullopt);
-  std::optional<TimeMark> end = begun ? mark_if_traced() : std::nullopt;
-  if (!end || tracing_ == nullptr) return;
-  tracing_->gathered(shard.pass->number, shard.item, shard.bytes, std::move(*begun),
-                     std::move(*end));
-}
-
 void SessionCore::end_sharding() noexcept {
   try {
     close_forward();

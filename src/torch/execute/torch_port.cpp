@@ -30,9 +30,7 @@ bool TorchPort::copy_out(SavedBuffer& buffer) {
     core_.device_->catch_up(*buffer.stream);
   }
   core_.step_.bytes_out += Bytes(buffer.bytes);
-  if (core_.tracing_ != nullptr) {
-    core_.tracing_->copied_out(*buffer.pass, buffer.id, buffer.ticket.id());
-  }
+  core_.log_.copied_out(buffer.pass->number, buffer.id, buffer.ticket.id());
   return true;
 }
 
@@ -63,8 +61,7 @@ bool TorchPort::release(SavedBuffer& buffer) {
       core_.copies_.sources().add(buffer.shared_from_this());
     }
   }
-  core_.clock_.uses_stream();
-  core_.waits_.time(WaitCause::kRelease, *buffer.stream, [&] {
+  core_.log_.wait(WaitCause::kRelease, *buffer.stream, [&] {
     core_.engine_->release(buffer.ticket, *buffer.stream);
     core_.device_->catch_up(*buffer.stream);
   });
@@ -125,8 +122,7 @@ bool TorchPort::prefetch(SavedBuffer& buffer) {
 void TorchPort::wait(SavedBuffer& buffer, bool first) {
   Stream& stream = core_.device_->current_stream();
   if (std::ranges::find(buffer.readers, &stream) != buffer.readers.end()) return;
-  core_.clock_.uses_stream();
-  core_.waits_.time(WaitCause::kReload, stream, [&] {
+  core_.log_.wait(WaitCause::kReload, stream, [&] {
     core_.engine_->ready(buffer.ticket, stream);
     core_.device_->catch_up(stream);
   });

@@ -33,15 +33,12 @@ bool TorchPort::copy_part_out(ShardedBuffer& shard) {
   }
   shard.ticket = std::move(*ticket);
   core_.step_.bytes_out += Bytes(shard.part_bytes);
-  if (core_.tracing_ != nullptr) {
-    core_.tracing_->copied_out(*shard.pass, shard.item, shard.ticket.id());
-  }
+  core_.log_.copied_out(shard.pass->number, shard.item, shard.ticket.id());
   return true;
 }
 
 void TorchPort::release_part(ShardedBuffer& shard) {
-  core_.clock_.uses_stream();
-  core_.waits_.time(WaitCause::kRelease, *shard.stream, [&] {
+  core_.log_.wait(WaitCause::kRelease, *shard.stream, [&] {
     core_.engine_->release(shard.ticket, *shard.stream);
     core_.device_->catch_up(*shard.stream);
   });
@@ -65,7 +62,7 @@ void TorchPort::begin_gather(ShardedBuffer& shard) {
       core_.engine_->ready(shard.ticket, side);
       core_.device_->catch_up(side);
     }
-    shard.begun = core_.mark_if_traced();
+    shard.begun = core_.log_.begin_work();
     const RecordingPause pause;
     const at::NoGradGuard no_gradients;
     shard.gather = shard.group->gather(bytes_of(whole), bytes_of(shard.part_storage));
@@ -78,8 +75,7 @@ void TorchPort::end_gather(ShardedBuffer& shard) {
   const std::shared_ptr<SavedBuffer> buffer = buffer_of(shard);
   try {
     Stream& stream = core_.device_->current_stream();
-    core_.clock_.uses_stream();
-    core_.waits_.time(WaitCause::kGather, stream, [&] {
+    core_.log_.wait(WaitCause::kGather, stream, [&] {
       const RecordingPause pause;
       shard.gather->wait();
     });
@@ -87,7 +83,8 @@ void TorchPort::end_gather(ShardedBuffer& shard) {
     if (buffer != nullptr) throw;
     core_.lose_shard_group();  // Nobody reads it here.
   }
-  core_.trace_gather(shard);
+  core_.log_.end_work(shard.begun, StepLog::Work::Kind::kGather, shard.pass->number, shard.item,
+                      Bytes(shard.bytes));
   shard.gather.reset();
   c10::Storage whole = std::exchange(shard.whole, c10::Storage());
   if (buffer == nullptr) return core_.mutex_.free_outside(std::move(whole));

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <c10/core/Storage.h>
 
 #include "engine/records.hpp"
-#include "plan/profile/pass_moments.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/shard.hpp"
@@ -95,11 +95,26 @@ struct CallCount {
   int outside = 0;
 };
 
+/// What a pass counts whose moments are noted.
+struct TimedPassCounts {
+  std::size_t moments = 0;
+  std::vector<int> sites;  // By buffer: how many of its sites autograd still has.
+
+  /// One more of its sites is saved; whether it is the first.
+  bool saved(int buffer) {
+    const auto index = static_cast<std::size_t>(buffer);
+    if (sites.size() <= index) sites.resize(index + 1);
+    return sites[index]++ == 0;
+  }
+  /// One of its sites is dropped; whether it was the last.
+  bool gone(int buffer) { return --sites[static_cast<std::size_t>(buffer)] == 0; }
+};
+
 struct Pass : PassRecord {
   PassKey key;
   std::shared_ptr<const ChunkLayout> layout;  // Null in a recording step.
   std::unique_ptr<PassProfiler> profiler;
-  std::shared_ptr<PassMoments> moments;  // Null where nothing is timed.
+  std::optional<TimedPassCounts> timed;  // Empty where no moments are noted.
   std::shared_ptr<RecipeBook> book;      // Null where nothing is recomputed.
   int number = 0;                        // In its step.
   int next_call = 0;

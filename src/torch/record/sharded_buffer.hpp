@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 
 #include <c10/core/Storage.h>
 
@@ -11,7 +10,7 @@
 #include "spillway/core/stream.hpp"
 #include "spillway/torch/shard_group.hpp"
 #include "spillway/transfer/ticket.hpp"
-#include "torch/device/torch_device.hpp"
+#include "torch/record/event_log.hpp"
 
 namespace spillway {
 
@@ -31,7 +30,7 @@ struct ShardedBuffer : ShardRecord {
   Ticket ticket;              // Of an offloaded part.
   c10::Storage whole;         // While it is gathered.
   std::unique_ptr<ShardGroup::Gather> gather;
-  std::optional<TimeMark> begun;  // When the gather began; only in a traced step.
+  EventLog::Begun begun;  // When the gather began; only in a traced step.
 };
 
 }  // namespace spillway

@@ -1,66 +1,27 @@
-/// How long a step took on the device, without waiting for it; internal. Under the session's lock.
+/// How long a step took on the device, from its log; internal.
 #pragma once
 
 #include <exception>
 #include <optional>
 
-#include "torch/device/torch_device.hpp"
+#include "torch/record/step_log.hpp"
 
 namespace spillway {
 
-/// Measures one step at a time: while the marks of one have not happened, others go unmeasured.
-class StepTime {
- public:
-  explicit StepTime(TorchDevice& device) : device_(&device) {}
+/// Whether step_time() would not block. Never blocks itself.
+[[nodiscard]] inline bool step_time_known(const StepLog& log, const TorchDevice& device) {
+  return !log.end || log.has_happened(*log.end, device);
+}
 
-  void begin() noexcept {
-    if (ended_) return;
-    begin_ = mark();
+/// Empty where it was not noted, or if the device has failed. Blocks until the step is over there.
+[[nodiscard]] inline std::optional<Nanoseconds> step_time(const StepLog& log,
+                                                          TorchDevice& device) noexcept {
+  if (!log.begin || !log.end) return std::nullopt;
+  try {
+    return log.between(*log.begin, *log.end, device);
+  } catch (const std::exception&) {
+    return std::nullopt;  // The next use of the failed device throws.
   }
-  void end() noexcept {
-    if (!begin_ || ended_) return;
-    end_ = mark();
-    ended_ = end_.has_value();
-    if (!ended_) begin_.reset();
-  }
-  /// Discards the measurement of the current step; that of an earlier one stays.
-  void discard() noexcept {
-    if (!ended_) begin_.reset();
-  }
-  /// Discards all measurements.
-  void forget() noexcept {
-    begin_.reset();
-    end_.reset();
-    ended_ = false;
-  }
-
-  /// The time of a step that the device has finished; else empty. `wait`: blocks until it has.
-  [[nodiscard]] std::optional<Nanoseconds> take(bool wait) noexcept {
-    if (!ended_) return std::nullopt;
-    try {
-      if (!wait && !device_->has_happened(*end_)) return std::nullopt;
-      const Nanoseconds time = device_->elapsed(*begin_, *end_);
-      forget();
-      return time;
-    } catch (const std::exception&) {
-      forget();
-      return std::nullopt;
-    }
-  }
-
- private:
-  [[nodiscard]] std::optional<TimeMark> mark() noexcept {
-    try {
-      return device_->mark();
-    } catch (const std::exception&) {
-      return std::nullopt;
-    }
-  }
-
-  TorchDevice* device_;
-  std::optional<TimeMark> begin_;
-  std::optional<TimeMark> end_;
-  bool ended_ = false;
-};
+}
 
 }  // namespace spillway

@@ -54,7 +54,7 @@ void StorageWatch::find_last_forward_use(SessionMutex& mutex, const CopySources&
     if (buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl())) ++ours;
     if (sources.holds(entry.retained)) ++ours;
     if (entry.retained.use_count() > ours) continue;
-    entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->moments->list.size());
+    entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->timed->moments);
     mutex.free_outside(std::exchange(entry.retained, c10::Storage()));
   }
 }

@@ -5,66 +5,48 @@
 #include "spillway/core/error.hpp"
 
 namespace spillway {
+namespace {
 
-void WaitTimes::begin_step(std::uint64_t step, bool recorded, bool wanted) {
-  timing_ = false;
-  const std::int64_t number = since_recording_;
-  since_recording_ = recorded ? 0 : number + 1;
-  const bool due = !recorded && every_ > 0 && (number == 1 || number % every_ == 0);
-  if (!due && !wanted) return;
-  if (marks_.step != 0) {
-    const bool happened = have_happened();
-    if (!happened && !wanted) return;
-    if (happened) keep(read(marks_));
+Nanoseconds& of_cause(WaitTotals& totals, WaitCause cause) {
+  switch (cause) {
+    case WaitCause::kRelease:
+      return totals.release;
+    case WaitCause::kReload:
+      return totals.reload;
+    case WaitCause::kInPlace:
+      return totals.in_place;
+    case WaitCause::kGather:
+      return totals.gather;
   }
-  marks_.step = step;
-  marks_.waits.clear();
-  timing_ = true;
+  return totals.gather;
 }
 
-std::optional<TimeMark> WaitTimes::mark(Stream& stream) {
-  try {
-    return device_->mark_on(stream);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
+}  // namespace
 
-bool WaitTimes::have_happened() const {
-  return std::all_of(marks_.waits.begin(), marks_.waits.end(),
-                     [this](const Wait& wait) { return device_->has_happened(wait.end); });
-}
-
-std::optional<WaitTimes::Marks> WaitTimes::take() {
-  if (timing_ || marks_.step == 0) return std::nullopt;
-  return std::exchange(marks_, {});
-}
-
-std::optional<WaitTotals> WaitTimes::read(const Marks& marks) const {
+std::optional<WaitTotals> wait_totals(const StepLog& log, TorchDevice& device) {
   WaitTotals totals;
-  totals.step = marks.step;
+  totals.step = log.step;
   try {
-    for (const Wait& wait : marks.waits) {
-      const Nanoseconds time = device_->elapsed(wait.begin, wait.end);
-      switch (wait.cause) {
-        case WaitCause::kRelease:
-          totals.release += time;
-          break;
-        case WaitCause::kReload:
-          totals.reload += time;
-          break;
-        case WaitCause::kInPlace:
-          totals.in_place += time;
-          break;
-        case WaitCause::kGather:
-          totals.gather += time;
-          break;
-      }
+    for (const StepLog::Wait& wait : log.waits) {
+      of_cause(totals, wait.cause) += log.between(wait.begin, wait.end, device);
     }
   } catch (const Error&) {
     return std::nullopt;  // The next use of the failed stream throws; a report does not.
   }
   return totals;
+}
+
+bool WaitTimes::begin_step(bool recorded, bool wanted) {
+  const std::int64_t number = since_recording_;
+  since_recording_ = recorded ? 0 : number + 1;
+  const bool due = !recorded && every_ > 0 && (number == 1 || number % every_ == 0);
+  if (!due && !wanted) return false;
+  if (unread_ == nullptr) return true;
+  const bool over = std::ranges::all_of(unread_->waits, [this](const StepLog::Wait& wait) {
+    return unread_->has_happened(wait.end, *device_);
+  });
+  if (over) keep(wait_totals(*take(), *device_));
+  return over || wanted;
 }
 
 void WaitTimes::keep(const std::optional<WaitTotals>& totals) {

@@ -75,6 +75,10 @@ std::vector<Moment> moments_of_calls(const std::vector<int>& calls, std::int64_t
   return moments;
 }
 
+TimedPass timed_pass(std::vector<int> numbers, std::vector<Moment> moments) {
+  return {0, std::move(numbers), std::make_shared<const std::vector<Moment>>(std::move(moments))};
+}
+
 TEST(TimesOfLaterPasses, CountNothingForCallsThatOnlyTheFirstPassMade) {
   Profile profile;
   profile.chunks.push_back(chunk_of_calls());
@@ -84,9 +88,8 @@ TEST(TimesOfLaterPasses, CountNothingForCallsThatOnlyTheFirstPassMade) {
   chunk.unpack_order = {0};
   add_timeline(moments_of_calls({0, 1, 2, 3, 4, 5, 6}, 1000), Bytes(0), chunk);
   ASSERT_EQ(chunk.forward_ns, 7003);
-  const auto pass = std::make_shared<PassMoments>();
-  pass->list = moments_of_calls({0, 1, 2, 3}, 10);
-  const std::optional<Profile> fresh = with_times(profile, {{0, {2, 3, 5, 6}, pass}});
+  const std::optional<Profile> fresh =
+      with_times(profile, {timed_pass({2, 3, 5, 6}, moments_of_calls({0, 1, 2, 3}, 10))});
   ASSERT_TRUE(fresh);
   EXPECT_EQ(fresh->chunks[0].forward_ns, 43);
   EXPECT_EQ(fresh->chunks[0].backward_ns, 7);
@@ -106,9 +109,7 @@ TEST(TimesOfLaterPasses, IgnoreAPassThatSavedLess) {
   std::vector<Moment> moments = moments_of_calls({0}, 1000);
   moments.insert(moments.begin() + 2, {MomentKind::kSave, 1, 5, 0});
   add_timeline(std::move(moments), Bytes(0), chunk);
-  const auto pass = std::make_shared<PassMoments>();
-  pass->list = moments_of_calls({0}, 10);
-  EXPECT_FALSE(with_times(profile, {{0, {0}, pass}}));
+  EXPECT_FALSE(with_times(profile, {timed_pass({0}, moments_of_calls({0}, 10))}));
 }
 
 }  // namespace

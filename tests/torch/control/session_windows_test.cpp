@@ -81,33 +81,75 @@ class UnknownTime final : public testing::WrappingTorchDevice {
   bool* fails_;
 };
 
-TEST(FittedWindows, StayIfTheTimesOfAStepCannotBeUsed) {
-  const testing::Deterministic deterministic;
-  SessionOptions options = without_windows(kOffload);
-  options.time_waits_every = 0;
-  bool fails = false;
-  install_interception();
-  const auto core =
-      std::make_shared<SessionCore>(std::move(options), std::make_unique<UnknownTime>(fails));
-  TinyModel model({.dropout = 0});
-  for (const at::Tensor& each : model.parameters()) {
-    core->register_fixed(each, FixedReason::kParameter);
+/// Trains with a session on a device of the test's.
+class OwnDevice {
+ public:
+  explicit OwnDevice(std::unique_ptr<TorchDevice> device) {
+    SessionOptions options = without_windows(kOffload);
+    options.time_waits_every = 0;
+    install_interception();
+    core = std::make_shared<SessionCore>(std::move(options), std::move(device));
+    for (const at::Tensor& each : model_.parameters()) {
+      core->register_fixed(each, FixedReason::kParameter);
+    }
   }
-  const auto gradients = [&] {
-    model.zero_gradients();
-    model.loss(model.tokens(2, 32, 0)).backward();
-    return model.gradients();
-  };
-  const std::vector<at::Tensor> right = gradients();
+
+  [[nodiscard]] std::vector<at::Tensor> gradients() {
+    model_.zero_gradients();
+    model_.loss(model_.tokens(2, 32, 0)).backward();
+    return model_.gradients();
+  }
+
+  std::shared_ptr<SessionCore> core;
+
+ private:
+  testing::Deterministic deterministic_;
+  TinyModel model_{{.dropout = 0}};
+};
+
+TEST(FittedWindows, StayIfTheTimesOfAStepCannotBeUsed) {
+  bool fails = false;
+  OwnDevice training(std::make_unique<UnknownTime>(fails));
+  const std::vector<at::Tensor> right = training.gradients();
   for (int i = 0; i < 6; ++i) {
     fails = i == 2;  // The step before was timed.
-    core->begin_step({});
+    training.core->begin_step({});
     EXPECT_FALSE(fails);
-    EXPECT_EQ(testing::count_different(right, gradients()), 0);
-    core->end_any_step();
+    EXPECT_EQ(testing::count_different(right, training.gradients()), 0);
+    training.core->end_any_step();
   }
-  EXPECT_EQ(core->report().fallbacks.at("planning failed: as the test wants it"), 1U);
-  EXPECT_TRUE(has_windows(*core->plan()));
+  const SessionReport report = training.core->report();
+  EXPECT_EQ(report.fallbacks.at("planning failed: as the test wants it"), 1U);
+  EXPECT_TRUE(has_windows(*training.core->plan()));
+}
+
+/// Steps are known to be over only when the test says so.
+class LateDevice final : public testing::WrappingTorchDevice {
+ public:
+  explicit LateDevice(const bool& late) : late_(&late) {}
+  [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
+    return !*late_ && WrappingTorchDevice::has_happened(mark);
+  }
+
+ private:
+  const bool* late_;
+};
+
+TEST(FittedWindows, GetTheTimesOfAStepThatIsReadAfterATracedOne) {
+  bool late = false;
+  OwnDevice training(std::make_unique<LateDevice>(late));
+  for (int i = 0; i < 4; ++i) {
+    late = i == 2;  // The step before was timed.
+    if (i == 2) training.core->trace_next_step();
+    training.core->begin_step({});
+    (void)training.gradients();
+    training.core->end_any_step();
+  }
+  for (const ChunkProfile& chunk : training.core->profile()->chunks) {
+    EXPECT_GT(chunk.forward_ns, 0);
+    EXPECT_GT(chunk.backward_ns, 0);
+  }
+  EXPECT_NE(training.core->step_events(), nullptr);
 }
 
 TEST(FittedWindows, AreNotUsedIfAnyWindowIsGiven) {

@@ -48,7 +48,9 @@ class CapturingDevice final : public testing::WrappingTorchDevice {
   void beside(Stream& stream, const std::function<void(Stream&)>& work) override {
     WrappingTorchDevice::beside(*used(&stream), work);
   }
-  [[nodiscard]] TimeMark mark() override { return used(this)->WrappingTorchDevice::mark(); }
+  void mark(Stream& stream, TimeMark& mark) override {
+    used(this)->WrappingTorchDevice::mark(stream, mark);
+  }
   [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
     return used(this)->WrappingTorchDevice::has_happened(mark);
   }

@@ -25,8 +25,7 @@ class WrappingTorchDevice : public TorchDevice {
   }
   [[nodiscard]] bool computes_beside() const override { return inner_->computes_beside(); }
   void keep_busy() override { inner_->keep_busy(); }
-  [[nodiscard]] TimeMark mark() override { return inner_->mark(); }
-  [[nodiscard]] TimeMark mark_on(Stream& stream) override { return inner_->mark_on(stream); }
+  void mark(Stream& stream, TimeMark& mark) override { inner_->mark(stream, mark); }
   [[nodiscard]] TimeMark epoch() override { return inner_->epoch(); }
   [[nodiscard]] bool has_happened(const TimeMark& mark) const override {
     return inner_->has_happened(mark);

@@ -1,4 +1,4 @@
-#include "torch/record/step_trace.hpp"
+#include "torch/record/step_events.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -7,65 +7,32 @@
 
 #include "spillway/core/numbers.hpp"
 #include "spillway/trace/names.hpp"
+#include "torch/record/pass_moments.hpp"
 
 namespace spillway {
 
-StepTrace::TracedPass& StepTrace::of(const Pass& pass) {
-  const auto number = static_cast<std::size_t>(pass.number);
-  if (passes_.size() <= number) passes_.resize(number + 1);
-  return passes_[number];
-}
-
-void StepTrace::call_begins(const Pass& pass, int call, std::string name) {
-  std::vector<std::string>& calls = of(pass).calls;
-  calls.resize(std::max(calls.size(), static_cast<std::size_t>(call) + 1));
-  calls[static_cast<std::size_t>(call)] = std::move(name);
-}
-
-void StepTrace::unpacked(const Pass& pass, int buffer) { of(pass).unpacks.push_back(buffer); }
-
-void StepTrace::copied_out(const Pass& pass, int buffer, std::uint64_t ticket) {
-  copies_.push_back({ticket, pass.number, buffer});
-}
-
-void StepTrace::gathered(int pass, int buffer, std::size_t bytes, TimeMark begin, TimeMark end) {
-  gathers_.push_back({pass, buffer, Bytes(bytes), std::move(begin), std::move(end)});
-}
-
-void StepTrace::replayed(const Pass& pass, int buffer, TimeMark begin, TimeMark end) {
-  replays_.push_back({pass.number, buffer, std::move(begin), std::move(end)});
-}
-
-void StepTrace::end(const std::vector<std::shared_ptr<Pass>>& passes,
-                    const std::vector<std::pair<std::shared_ptr<Pass>, bool>>& order,
-                    const StepClock& clock, const WaitTimes::Marks& waits) {
-  for (const auto& pass : passes) {
-    TracedPass& traced = of(*pass);
-    traced.step = {pass->key.chunk, pass->key.micro_batch, false};
-    traced.moments = pass->moments;
-    traced.saved = pass->saves > 0;
-  }
-  for (const auto& [pass, backward] : order) {
-    if (!pass->backward_begun || pass->layout == nullptr) continue;
-    schedule_.push_back({pass->key.chunk, pass->key.micro_batch, backward});
-  }
-  intervals_ = clock.intervals();
-  memory_ = clock.memory();
-  waits_ = waits.waits;
-}
+namespace {
 
 /// Reads the marks of a traced step.
 class StepEventsReader {
  public:
-  StepEventsReader(const StepTrace& trace, TorchDevice& device) : trace_(trace), device_(device) {
-    for (std::size_t i = 0; i < trace_.passes_.size(); ++i) {
-      const StepTrace::TracedPass& pass = trace_.passes_[i];
-      if (pass.moments == nullptr) continue;
-      numbers_[pass.moments.get()] = i;
-      pieces_[i] = pieces_of(
-          pass.moments->list,
-          [&](int call) { return at(pass.calls, call).value_or("an operator"); },
-          [&](int unpack) { return buffer(pass, at(pass.unpacks, unpack).value_or(-1)); });
+  StepEventsReader(const TracedStep& step, TorchDevice& device)
+      : step_(step),
+        log_(*step.log),
+        device_(device),
+        moments_(moments_of(log_, step.passes.size())) {
+    std::vector<std::unordered_map<int, int>> calls(step_.passes.size());
+    std::vector<std::unordered_map<int, int>> unpacks(step_.passes.size());
+    for (const StepLog::PassMoment& moment : log_.moments) {
+      const auto pass = static_cast<std::size_t>(moment.pass);
+      if (moment.kind == MomentKind::kCallBegins) calls[pass][moment.index] = moment.detail;
+      if (moment.kind == MomentKind::kUnpack) unpacks[pass][moment.index] = moment.detail;
+    }
+    for (std::size_t i = 0; i < step_.passes.size(); ++i) {
+      pieces_.push_back(pieces_of(
+          moments_.passes[i].list,
+          [&](int call) { return log_.names[static_cast<std::size_t>(calls[i].at(call))]; },
+          [&](int unpack) { return buffer(static_cast<int>(i), unpacks[i].at(unpack)); }));
     }
   }
 
@@ -85,22 +52,21 @@ class StepEventsReader {
     const Piece* piece = nullptr;
   };
 
-  template <typename T>
-  static std::optional<T> at(const std::vector<T>& values, int position) {
-    const auto index = static_cast<std::size_t>(position);
-    if (position < 0 || index >= values.size()) return std::nullopt;
-    return values[index];
+  [[nodiscard]] std::int64_t ns(StepLog::Mark mark) const {
+    return std::max<std::int64_t>(device_.elapsed(*log_.epoch, log_.marks[mark]).count(), 0);
   }
 
-  [[nodiscard]] std::int64_t ns(const TimeMark& mark) const {
-    return std::max<std::int64_t>(device_.elapsed(trace_.epoch_, mark).count(), 0);
+  [[nodiscard]] const PassStep& pass_step(int number) const {
+    static const PassStep kEarlier;  // A pass of an earlier step, which did not end with it.
+    const auto index = static_cast<std::size_t>(number);
+    return index < step_.passes.size() ? step_.passes[index].step : kEarlier;
   }
 
-  [[nodiscard]] std::string buffer(const StepTrace::TracedPass& pass, int id) const {
+  [[nodiscard]] std::string buffer(int pass, int id) const {
     static const ChunkPlan kNone;
-    if (trace_.plan_ != nullptr) {
-      for (const ChunkPlan& chunk : trace_.plan_->chunks) {
-        if (chunk.chunk == pass.step.chunk) return buffer_name(chunk, id);
+    if (step_.plan != nullptr) {
+      for (const ChunkPlan& chunk : step_.plan->chunks) {
+        if (chunk.chunk == pass_step(pass).chunk) return buffer_name(chunk, id);
       }
     }
     return buffer_name(kNone, id);
@@ -108,14 +74,16 @@ class StepEventsReader {
 
   void read_compute() {
     std::vector<Work> all;
-    for (const StepClock::Interval& interval : trace_.intervals_) {
+    for (std::size_t i = 0; i < log_.intervals.size(); ++i) {
+      const StepLog::Interval& interval = log_.intervals[i];
+      const StepMoments::Place& place = moments_.places[i];
       Work work;
       work.span = {"outside of passes", "", ns(interval.begin), ns(interval.end), {}};
-      if (const auto found = numbers_.find(interval.pass.get()); found != numbers_.end()) {
-        const std::vector<Piece>& pieces = pieces_.at(found->second);
-        work.piece = &pieces[std::min(interval.moment, pieces.size() - 1)];
+      if (place.pass >= 0) {
+        const auto number = static_cast<std::size_t>(place.pass);
+        work.piece = &pieces_[number][place.moment];
         work.span.name = work.piece->name;
-        if (const StepTrace::TracedPass& pass = trace_.passes_[found->second]; pass.saved) {
+        if (const TracedStep::TracedPass& pass = step_.passes[number]; pass.saved) {
           work.pass = pass.step;
           work.pass->backward = work.piece->backward;
           work.span.category = work.piece->backward ? "backward" : "forward";
@@ -123,17 +91,20 @@ class StepEventsReader {
       }
       all.push_back(std::move(work));
     }
-    for (const WaitTimes::Wait& wait : trace_.waits_) {
+    for (const StepLog::Wait& wait : log_.waits) {
       all.push_back({{name_of(wait.cause), "wait", ns(wait.begin), ns(wait.end), {}}, {}, nullptr});
     }
-    for (const StepTrace::Repeated& each : trace_.replays_) {
-      const StepTrace::TracedPass& pass = trace_.passes_[static_cast<std::size_t>(each.pass)];
-      PassStep step = pass.step;
+    for (const StepLog::Work& each : log_.works) {
+      if (each.kind != StepLog::Work::Kind::kReplay) continue;
+      PassStep step = pass_step(each.pass);
       step.backward = true;
-      all.push_back(
-          {{"repeat for " + buffer(pass, each.buffer), "replay", ns(each.begin), ns(each.end), {}},
-           step,
-           nullptr});
+      all.push_back({{"repeat for " + buffer(each.pass, each.buffer),
+                      "replay",
+                      ns(each.begin),
+                      ns(each.end),
+                      {}},
+                     step,
+                     nullptr});
     }
     std::stable_sort(all.begin(), all.end(), [](const Work& a, const Work& b) {
       return a.span.begin_ns < b.span.begin_ns;
@@ -196,30 +167,35 @@ class StepEventsReader {
   }
 
   void read_memory() {
-    for (const StepClock::MemoryMark& mark : trace_.memory_) {
-      std::vector<TracePoint>& points = events_.memory;
-      const std::int64_t time =
-          points.empty() ? ns(mark.at) : std::max(ns(mark.at), points.back().ns);
-      // Of several at one time the largest counts.
-      if (!points.empty() && points.back().ns == time) {
-        points.back().value = std::max(points.back().value, mark.bytes);
-      } else {
-        points.push_back({time, mark.bytes});
-      }
+    for (const StepLog::Interval& interval : log_.intervals) {
+      add_memory(interval.begin, interval.peak);
+      add_memory(interval.end, interval.peak_after);
+    }
+  }
+
+  /// The peak of allocated bytes from there to the next mark.
+  void add_memory(StepLog::Mark mark, std::int64_t bytes) {
+    std::vector<TracePoint>& points = events_.memory;
+    const std::int64_t time = points.empty() ? ns(mark) : std::max(ns(mark), points.back().ns);
+    // Of several at one time the largest counts.
+    if (!points.empty() && points.back().ns == time) {
+      points.back().value = std::max(points.back().value, bytes);
+    } else {
+      points.push_back({time, bytes});
     }
   }
 
   /// One at a time, in the order of their begins.
   void read_gathers() {
     std::vector<TraceSpan> spans;
-    for (const StepTrace::Gathered& each : trace_.gathers_) {
-      const StepTrace::TracedPass& pass = trace_.passes_[static_cast<std::size_t>(each.pass)];
-      spans.push_back({buffer(pass, each.buffer),
+    for (const StepLog::Work& each : log_.works) {
+      if (each.kind != StepLog::Work::Kind::kGather) continue;
+      const std::string micro_batch = std::to_string(pass_step(each.pass).micro_batch);
+      spans.push_back({buffer(each.pass, each.buffer),
                        "gather",
                        ns(each.begin),
                        ns(each.end),
-                       {{"bytes", to_string(each.bytes)},
-                        {"micro-batch", std::to_string(pass.step.micro_batch)}}});
+                       {{"bytes", to_string(each.bytes)}, {"micro-batch", micro_batch}}});
     }
     std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) {
       return a.begin_ns < b.begin_ns;
@@ -230,12 +206,12 @@ class StepEventsReader {
   struct Copied {
     const TransferRecord* record = nullptr;
     const CopyRecord* copy = nullptr;
-    const StepTrace::CopyOut* of = nullptr;
+    const StepLog::CopyOut* of = nullptr;
   };
 
   void read_copies(const std::vector<TransferRecord>& records) {
-    std::unordered_map<std::uint64_t, const StepTrace::CopyOut*> known;
-    for (const StepTrace::CopyOut& copy : trace_.copies_) known[copy.ticket] = &copy;
+    std::unordered_map<std::uint64_t, const StepLog::CopyOut*> known;
+    for (const StepLog::CopyOut& copy : log_.copies) known[copy.ticket] = &copy;
     std::vector<Copied> out;
     std::vector<Copied> back;
     for (const TransferRecord& record : records) {
@@ -278,8 +254,7 @@ class StepEventsReader {
 
   [[nodiscard]] TraceSpan span_of(const Copied& copied, const char* category, std::size_t group,
                                   double begin_ns, double end_ns) const {
-    const StepTrace::TracedPass& pass = trace_.passes_[static_cast<std::size_t>(copied.of->pass)];
-    TraceSpan span{buffer(pass, copied.of->buffer),
+    TraceSpan span{buffer(copied.of->pass, copied.of->buffer),
                    category,
                    static_cast<std::int64_t>(begin_ns),
                    static_cast<std::int64_t>(end_ns),
@@ -287,7 +262,7 @@ class StepEventsReader {
     span.begin_ns = std::max<std::int64_t>(span.begin_ns, 0);
     span.details = {
         {"bytes", to_string(copied.record->bytes)},
-        {"micro-batch", std::to_string(pass.step.micro_batch)},
+        {"micro-batch", std::to_string(pass_step(copied.of->pass).micro_batch)},
         {"compute waited",
          with_decimals(static_cast<double>(copied.copy->wait.count()) / 1e6, 3) + " ms"}};
     if (group > 1) {
@@ -296,17 +271,20 @@ class StepEventsReader {
     return span;
   }
 
-  const StepTrace& trace_;
+  const TracedStep& step_;
+  const StepLog& log_;
   TorchDevice& device_;
-  std::unordered_map<const PassMoments*, std::size_t> numbers_;
-  std::unordered_map<std::size_t, std::vector<Piece>> pieces_;
+  StepMoments moments_;
+  std::vector<std::vector<Piece>> pieces_;  // By pass.
   StepEvents events_;
   std::optional<PassStep> last_pass_;
 };
 
-StepEvents StepTrace::events(TorchDevice& device,
-                             const std::vector<TransferRecord>& records) const {
-  return StepEventsReader(*this, device).run(records);
+}  // namespace
+
+StepEvents step_events_of(const TracedStep& step, TorchDevice& device,
+                          const std::vector<TransferRecord>& records) {
+  return StepEventsReader(step, device).run(records);
 }
 
 }  // namespace spillway
