@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "plan/profile/pass_calls.hpp"
+#include "plan/profile/call_key.hpp"
 #include "spillway/core/index.hpp"
 
 namespace spillway {

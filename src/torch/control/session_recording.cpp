@@ -113,12 +113,14 @@ const ChunkProfile* SessionCore::recorded_chunk(int number) const {
   return nullptr;
 }
 
-std::vector<PassCall> SessionCore::calls_of(const Pass& pass) const {
-  std::vector<PassCall> calls;
+std::vector<CallKey> SessionCore::calls_of(const Pass& pass) const {
+  std::vector<CallKey> calls;
   for (CallId id = 0; book_ != nullptr && id < book_->calls(); ++id) {
     const Call& call = book_->call(id);
     if (call.pass != pass.number) continue;
-    calls.push_back({call.number, call.traits->name, call.saves, call.ordinal});
+    // A call that could not be recorded has a number, too.
+    calls.resize(static_cast<std::size_t>(call.number) + 1);
+    calls.back() = pass.key_of(call);
   }
   return calls;
 }

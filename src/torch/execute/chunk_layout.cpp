@@ -105,13 +105,21 @@ std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget, const
     seen[static_cast<std::size_t>(decision.buffer)] = true;
   }
   for (const Anchor& anchor : plan.anchors) {
-    layout->anchors.push_back({anchor.call, anchor.saves, anchor.ordinal, anchor.output,
-                               anchor.name, anchor.action.kind});
+    layout->anchors.push_back({anchor.output, anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
     layout->shard.push_back(anchor.action.shard);
   }
+  std::vector<CallIndex::Entry> calls;
+  for (const Anchor& anchor : plan.anchors) {
+    const auto number = static_cast<int>(calls.size());
+    // The name here, because the plan may be gone before its passes.
+    const std::string& name = layout->anchors[calls.size()].name;
+    calls.emplace_back(
+        call_key(anchor.call, anchor.saves, anchor.ordinal, name, plan.calls_before_first_save),
+        number);
+  }
+  layout->anchor_calls = CallIndex(std::move(calls));
   layout->compared = compared_buffers(*layout, plan);
-  layout->calls_before_first_save = plan.calls_before_first_save;
   for (const Bytes bytes : plan.forward_allowance)
     layout->forward_allowance.push_back(bytes.count());
   for (const Bytes bytes : plan.backward_allowance)

@@ -144,11 +144,10 @@ void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
 }
 
 void SessionCore::note_first_save(Pass& pass) {
+  // They may be the caller's own, so their number may differ from pass to pass.
+  pass.calls_before_first_save = pass.next_call;
   if (pass.profiler != nullptr) pass.profiler->first_save(pass.next_call);
-  if (pass.layout == nullptr) return;
-  // Calls before the first save may be the caller's own, so their number may differ.
-  pass.call_shift = pass.next_call - pass.layout->calls_before_first_save;
-  if (pass.book == nullptr || pass.layout->anchors.empty()) return;
+  if (pass.layout == nullptr || pass.book == nullptr || pass.layout->anchors.empty()) return;
   for (CallId id = 0; id < pass.book->calls(); ++id) {
     const Call& call = pass.book->call(id);
     if (call.pass != pass.number || !call.ended) continue;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plan/control/plan_controller.hpp"
-#include "plan/profile/pass_calls.hpp"
+#include "plan/profile/call_key.hpp"
 #include "plan/profile/timeline.hpp"
 #include "spillway/core/process.hpp"
 #include "spillway/memory/counting_tier.hpp"
@@ -392,7 +392,7 @@ class SessionCore final : public Interceptor,
   /// Adds the untracked bytes of a later pass with the same sizes, if there was one.
   void add_later_pass(ChunkProfile& chunk, const StepMoments& moments, Bytes granularity) const;
   [[nodiscard]] const ChunkProfile* recorded_chunk(int number) const;
-  [[nodiscard]] std::vector<PassCall> calls_of(const Pass& pass) const;
+  [[nodiscard]] std::vector<CallKey> calls_of(const Pass& pass) const;
   void finish_verification();
   void lay_out();
   /// What torch's allocator hands out for `bytes`; plans count in the same unit.

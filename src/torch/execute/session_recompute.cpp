@@ -145,16 +145,8 @@ void SessionCore::keep_if_changed(const Call& call) {
 void SessionCore::make_anchors(const Call& call) {
   Pass& pass = *passes_[static_cast<std::size_t>(call.pass)];
   if (pass.layout == nullptr || pass.saves == 0) return;
-  const std::vector<ChunkLayout::AnchorShape>& anchors = pass.layout->anchors;
-  auto anchor = std::lower_bound(anchors.begin(), anchors.end(), call.saves,
-                                 [](const auto& each, int wanted) { return each.saves < wanted; });
-  for (; anchor != anchors.end() && anchor->saves == call.saves; ++anchor) {
-    // Before the first save only the distance to it identifies a call.
-    const bool same = call.saves == 0 ? anchor->call == call.number - pass.call_shift
-                                      : anchor->ordinal == call.ordinal;
-    if (same && anchor->name == call.traits->name) {
-      make_anchor(pass, call, static_cast<std::size_t>(anchor - anchors.begin()));
-    }
+  for (const auto& [key, anchor] : pass.layout->anchor_calls.find(pass.key_of(call))) {
+    make_anchor(pass, call, static_cast<std::size_t>(anchor));
   }
 }
 

@@ -28,7 +28,7 @@ bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
 std::uint64_t progress_of(const Pass& pass) {
   return word_of({static_cast<std::uint64_t>(pass.number),
                   static_cast<std::uint64_t>(pass.key.chunk),
-                  static_cast<std::uint64_t>(pass.next_call - pass.call_shift)});
+                  static_cast<std::uint64_t>(pass.next_call - pass.calls_before_first_save)});
 }
 
 }  // namespace

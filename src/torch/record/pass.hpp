@@ -9,6 +9,7 @@
 #include <c10/core/Storage.h>
 
 #include "engine/records.hpp"
+#include "plan/profile/call_key.hpp"
 #include "spillway/core/stream.hpp"
 #include "spillway/plan/plan.hpp"
 #include "spillway/plan/shard.hpp"
@@ -34,10 +35,7 @@ struct ChunkLayout {
   };
 
   struct AnchorShape {
-    int call = 0;
-    int saves = 0;
-    int ordinal = 0;
-    int output = 0;
+    int output = 0;    // Of its call.
     std::string name;  // Of the call's operator.
     ActionKind action{};
   };
@@ -54,17 +52,17 @@ struct ChunkLayout {
   // By buffer: verification steps recompute it besides. It is to be recomputed, or shares a
   // signature with one that is, whose decision it gets where the program swaps the two.
   std::vector<bool> compared;
-  std::vector<std::size_t> bytes;    // By buffer: as profiled.
-  std::vector<bool> may_offload;     // By buffer: kept only because the budget has room.
-  std::vector<AnchorShape> anchors;  // By the number of the call.
-  std::vector<int> reload_order;     // Buffers that are or may be offloaded, each once.
-  std::vector<bool> shard;           // As `action`.
-  GatherOrder gathers;               // As `action`.
-  std::size_t shards = 0;            // How many are sharded.
+  std::vector<std::size_t> bytes;  // By buffer: as profiled.
+  std::vector<bool> may_offload;   // By buffer: kept only because the budget has room.
+  std::vector<AnchorShape> anchors;
+  CallIndex anchor_calls;         // Where each is in `anchors`; has their names.
+  std::vector<int> reload_order;  // Buffers that are or may be offloaded, each once.
+  std::vector<bool> shard;        // As `action`.
+  GatherOrder gathers;            // As `action`.
+  std::size_t shards = 0;         // How many are sharded.
   // Bytes that may be on the device: by site, and by position in the order of unpacks. Or empty.
   std::vector<std::size_t> forward_allowance;
   std::vector<std::size_t> backward_allowance;
-  int calls_before_first_save = 0;
   bool recomputes = false;
   bool must_not_move = false;  // Some buffers are kept because of what is done to them.
   // What a verification step allocates beyond the plan: the recomputed bytes of the layer with the
@@ -118,7 +116,7 @@ struct Pass : PassRecord {
   std::shared_ptr<RecipeBook> book;      // Null where nothing is recomputed.
   int number = 0;                        // In its step.
   int next_call = 0;
-  int call_shift = 0;  // Calls before the first save, less those of the profile.
+  int calls_before_first_save = 0;  // As in ChunkProfile; 0 until then.
   std::vector<CallCount> calls_since_save;
   std::size_t anchors_found = 0;
   std::vector<ValueId> anchors;                                 // Held until backward begins.
@@ -144,6 +142,12 @@ struct Pass : PassRecord {
   bool over = false;                                // Its step has ended.
   std::vector<std::weak_ptr<SavedBuffer>> buffers;  // By id in the layout or in the profile.
   std::vector<std::weak_ptr<SavedBuffer>> extra;    // Saved, but not in the layout.
+
+  /// Of one of its calls, once something was saved.
+  [[nodiscard]] CallKey key_of(const Call& call) const {
+    return call_key(call.number, call.saves, call.ordinal, call.traits->name,
+                    calls_before_first_save);
+  }
 
   /// Whether it has saved exactly what was profiled.
   [[nodiscard]] bool as_profiled() const {

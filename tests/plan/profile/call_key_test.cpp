@@ -1,6 +1,7 @@
 /// How calls and times of passes are matched with those of the profiled pass.
-#include "plan/profile/pass_calls.hpp"
+#include "plan/profile/call_key.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -33,19 +34,64 @@ ChunkProfile chunk_of_calls() {
   return chunk;
 }
 
+struct PassCall {
+  const char* name;
+  int saves = 0;
+  int ordinal = 0;
+};
+
+std::vector<CallKey> keys_of(const std::vector<PassCall>& calls) {
+  const auto before = static_cast<int>(std::ranges::count(calls, 0, &PassCall::saves));
+  std::vector<CallKey> keys;
+  for (const PassCall& call : calls) {
+    const auto number = static_cast<int>(keys.size());
+    keys.push_back(call_key(number, call.saves, call.ordinal, call.name, before));
+  }
+  return keys;
+}
+
+TEST(CallKey, CountsBackFromTheFirstSaveWhatComesBeforeIt) {
+  // The second call before the save, whatever the pass ran before it and however it is counted.
+  EXPECT_EQ(call_key(5, 0, 3, "aten::mm", 7), call_key(0, 0, -1, "aten::mm", 2));
+  EXPECT_NE(call_key(5, 0, 3, "aten::mm", 7), call_key(5, 0, 3, "aten::mm", 8));
+  EXPECT_NE(call_key(5, 0, 3, "aten::mm", 7), call_key(5, 0, 3, "aten::mul", 7));
+}
+
+TEST(CallKey, CountsFromTheLastSaveWhatComesAfterTheFirst) {
+  EXPECT_EQ(call_key(5, 1, 3, "aten::mm", 7), call_key(9, 1, 3, "aten::mm", 2));
+  EXPECT_NE(call_key(5, 1, 3, "aten::mm", 7), call_key(5, 1, 2, "aten::mm", 7));
+  EXPECT_NE(call_key(5, 1, 3, "aten::mm", 7), call_key(5, 2, 3, "aten::mm", 7));
+  // What reads nothing of the pass is counted apart.
+  EXPECT_NE(call_key(5, 1, 0, "aten::mm", 7), call_key(5, 1, -1, "aten::mm", 7));
+}
+
+TEST(CallIndex, FindsAllThatBelongsToACallInTheGivenOrder) {
+  const CallIndex index({{{2, 0, "aten::mul"}, 7},
+                         {{1, 0, "aten::mul"}, 8},
+                         {{2, 0, "aten::mul"}, 3},
+                         {{2, 0, "aten::add"}, 9}});
+  std::vector<int> found;
+  for (const auto& [key, item] : index.find({2, 0, "aten::mul"})) found.push_back(item);
+  EXPECT_EQ(found, (std::vector<int>{7, 3}));
+  EXPECT_TRUE(index.find({2, 1, "aten::mul"}).empty());
+  EXPECT_TRUE(index.find({2, 0, "aten::mm"}).empty());
+  EXPECT_TRUE(CallIndex().find({}).empty());
+}
+
 TEST(PassCalls, AreFoundWhereAPassHasFewer) {
-  const std::vector<PassCall> later = {{0, "aten::mm", 0, 0},
-                                       {1, "aten::mul", 1, 0},
-                                       {2, "aten::mul", 1, 1},
-                                       {3, "aten::mul", 2, 0}};
+  const std::vector<CallKey> later =
+      keys_of({{"aten::mm", 0, 0}, {"aten::mul", 1, 0}, {"aten::mul", 1, 1}, {"aten::mul", 2, 0}});
   EXPECT_EQ(match_calls(chunk_of_calls(), later), (std::vector<int>{2, 3, 5, 6}));
 }
 
 TEST(PassCalls, AreSkippedWhereAPassHasMoreOrOthers) {
-  const std::vector<PassCall> other = {{0, "aten::empty", 0, -1}, {1, "aten::arange", 0, -1},
-                                       {2, "aten::sin", 0, 0},    {3, "aten::mm", 0, 0},
-                                       {4, "aten::add", 1, 0},    {5, "aten::mul", 1, 0},
-                                       {6, "aten::mul", 3, 0}};
+  const std::vector<CallKey> other = keys_of({{"aten::empty", 0, -1},
+                                              {"aten::arange", 0, -1},
+                                              {"aten::sin", 0, 0},
+                                              {"aten::mm", 0, 0},
+                                              {"aten::add", 1, 0},
+                                              {"aten::mul", 1, 0},
+                                              {"aten::mul", 3, 0}});
   EXPECT_EQ(match_calls(chunk_of_calls(), other), (std::vector<int>{-1, 0, -1, 2, -1, 3, -1}));
 }
 
