@@ -15,6 +15,8 @@ enum class Command : std::uint8_t {
   kPrefetch,
   kWait,
   kAdopt,
+  kReplay,
+  kRecompute,
   kSplit,
   kCopyPartOut,
   kReleasePart,
@@ -37,6 +39,10 @@ enum class Command : std::uint8_t {
       return "wait";
     case Command::kAdopt:
       return "adopt";
+    case Command::kReplay:
+      return "replay";
+    case Command::kRecompute:
+      return "recompute";
     case Command::kSplit:
       return "split";
     case Command::kCopyPartOut:

@@ -195,7 +195,13 @@ class StepMachine {
 
   /// The buffer's memory was released: replays recompute it.
   void discard(Buffer& buffer) { leave(buffer, BufferEvent::kDiscard); }
-  void recomputed(Buffer& buffer) { arrive(buffer, BufferEvent::kRecompute); }
+  /// Operators are repeated for the buffer; what they read is available.
+  void replay(Buffer& buffer) { log(Command::kReplay, buffer); }
+  /// A replay, this one or one before, has made it.
+  void recomputed(Buffer& buffer) {
+    log(Command::kRecompute, buffer);
+    arrive(buffer, BufferEvent::kRecompute);
+  }
 
   /// All ranks have saved it, and this one has its part.
   void split(Buffer& buffer) { leave(buffer, BufferEvent::kSplit); }

@@ -247,6 +247,7 @@ void StepWalk::replay(SimPass& pass, const ReplayJob& job) {
     SimBuffer& buffer = pass.items[to_index(read)];
     if (buffer.state != BufferState::kFreed) port_.machine().make_available(buffer);
   }
+  port_.machine().replay(pass.items[to_index(job.buffer)]);
   // Both pieces around the moment had at least what is there now.
   const StepPosition& now = port_.now;
   const StepPosition after{now.pass, now.chunk, true, now.moment + 1};

@@ -143,6 +143,7 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   const std::shared_ptr<ChainRunner> chains = chains_;
   Replay replay(book, job, chains != nullptr);
   step_.repeated_calls += job.calls.size();
+  if (!job.calls.empty()) machine_.replay(buffer);
   log_.uses_stream();
   const EventLog::Begun begun = log_.begin_work();
   const Bytes cache = current_.plan()->limits.recompute_cache.value_or(kDefaultRecomputeCache);
@@ -175,14 +176,14 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
   Replay::Job job;
   job.calls = calls_to_repeat(book, buffer.value,
                               [&book](ValueId id) { return is_available(book.value(id)); });
-  job.wanted[buffer.value] = true;
+  job.wanted.insert(buffer.value);
   std::unordered_map<ValueId, bool> made_here;
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
       made_here[made.value] = true;
       const BufferRef other = book.value(made.value).buffer.lock();
       if (is_recomputed(other) && (other->verify || !other->on_device()))
-        job.wanted[made.value] = true;
+        job.wanted.insert(made.value);
     }
   }
   for (const CallId id : job.calls) {
@@ -223,7 +224,14 @@ void SessionCore::free_outside(std::vector<c10::Storage> garbage) {
 }
 
 void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& wanted) {
-  for (const auto& [id, is_wanted] : job.wanted) {
+  std::vector<ValueId> made;  // In the order of the calls and their outputs.
+  for (const CallId call : job.calls) {
+    for (const Made& each : book.call(call).makes) {
+      if (job.wanted.contains(each.value)) made.push_back(each.value);
+    }
+  }
+  if (std::ranges::find(made, wanted.value) == made.end()) made.push_back(wanted.value);
+  for (const ValueId id : made) {
     Value& value = book.value(id);
     // Of several buffers with one value the book knows the last.
     const BufferRef known = value.buffer.lock();

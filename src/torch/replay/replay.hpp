@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,7 +27,7 @@ class Replay {
     std::vector<CallId> calls;
     std::unordered_map<ValueId, c10::Storage> inputs;
     /// Values that must be available afterwards.
-    std::unordered_map<ValueId, bool> wanted;
+    std::set<ValueId> wanted;
   };
 
   /// Notes that replays will repeat these calls once. Under the session's lock.

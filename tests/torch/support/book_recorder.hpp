@@ -70,7 +70,7 @@ class BookRecorder final : public CallListener {
     Replay::Job job;
     std::set<CallId> calls;
     for (const ValueId value : values) {
-      job.wanted[value] = true;
+      job.wanted.insert(value);
       const auto there = [this](ValueId id) {
         const Value& each = book_.value(id);
         return each.recomputed || each.fixed || each.maker < 0;
