@@ -75,7 +75,9 @@ ROOMS: dict[str, dict[str, str]] = {
         # Its pass, sharded_buffer and session_mutex are what traces and watches read, and what execute changes.
         "record": "graph",
         "replay": "graph",
-        "execute": "record replay",
+        # What several ranks agree on, by words alone.
+        "ranks": "replay",
+        "execute": "record ranks",
         "control": "execute",
     },
     "comm": {".": "", "mpi": ".", "nccl": "."},

@@ -5,7 +5,6 @@
 #include "spillway/core/error.hpp"
 #include "torch/execute/chunk_layout.hpp"
 #include "torch/execute/session_core.hpp"
-#include "torch/execute/shard_digest.hpp"
 #include "torch/record/step_time.hpp"
 
 namespace spillway {
@@ -15,8 +14,7 @@ void SessionCore::plan_adopted() {
   unread_step_.reset();
   skipped_.clear();
   recipes_.plan_replaced();
-  sharding_.verified = false;
-  sharding_.mismatched.clear();
+  sharding_.adopt_plan();
   remember_plan();
   lay_out();
 }
@@ -30,7 +28,7 @@ void SessionCore::lay_out() {
   for (const ChunkPlan& chunk : plan.chunks) {
     layouts_[chunk.chunk] = layout_of(chunk, plan.budget.has_value(), current_.profile().get());
   }
-  sharding_.digest = shard_digest(plan);
+  sharding_.set_plan(plan);
 }
 
 void SessionCore::warn(const std::string& text) { TORCH_WARN(text); }
@@ -39,13 +37,15 @@ PlanningConditions SessionCore::conditions() const {
   PlanningConditions conditions;
   conditions.device = device_->room() + device_->allocated();
   conditions.host = tier_->capacity();
-  if (plans_together()) conditions.equal = equal_buffers();
+  if (plans_together() && options_.rules.plan_shards) {
+    conditions.equal = sharding_.equal(*current_.profile());
+  }
   return conditions;
 }
 
 PlanningRanks SessionCore::ranks() const {
   const bool together = plans_together();
-  return {.together = together, .first = !together || sharding_.group->rank() == 0};
+  return {.together = together, .first = !together || sharding_.group()->rank() == 0};
 }
 
 Bytes SessionCore::allocated() const { return device_->allocated(); }

@@ -41,7 +41,7 @@ void SessionCore::finish_recording(const StepLog& log) {
   }
   const bool asked = task_.cause == RecordingCause::kAsked || current_.profile() == nullptr;
   if (!asked && !current_.is_improved_by(profile)) {
-    sharding_.equal.clear();  // It counts the buffers of this profile.
+    sharding_.forget_equal();  // It counts the buffers of this profile.
     return;
   }
   never_moved_.add(profile);

@@ -163,7 +163,7 @@ SessionReport SessionCore::report() {
   report.host_problem = slab_->problem();
   report.device_now = Bytes(static_cast<std::uint64_t>(machine_.on_device()));
   report.host_now = tier_->counts().current;
-  report.shard = shard_report();
+  report.shard = sharding_.report(last_step_.shard);
   if (options_.budget) report.budget = controller_.report();
   if (current_.plan() == nullptr) return report;
   std::map<std::pair<std::string, std::string>, ActionTotals> scopes;

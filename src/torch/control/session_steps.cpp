@@ -11,7 +11,6 @@
 #include "spillway/plan/planner.hpp"
 #include "torch/device/link_speed.hpp"
 #include "torch/execute/session_core.hpp"
-#include "torch/execute/shard_digest.hpp"
 #include "torch/hooks/error_text.hpp"
 
 namespace spillway {
@@ -69,8 +68,8 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   }
   agree_on_collectives();
   agree_on_sharding(controller_.verification_is_due());
-  needs.shards = sharding_.active;
-  needs.compares_ranks = sharding_.verifying;
+  needs.shards = sharding_.mode() == ShardMode::kSharding;
+  needs.compares_ranks = sharding_.mode() == ShardMode::kVerifying;
   controller_.begin_step(needs);
   follower_.begin(schedule);
   fixed_.number();
@@ -97,7 +96,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.find(storage); },
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
-        plan != nullptr && plan->recompute_collectives && !collectives_.differ);
+        plan != nullptr && plan->recompute_collectives && !collectives_.differ());
   }
   CallListener* const listener = book_ != nullptr ? this : nullptr;
   step_thread_ = StepThread::begin({weak_from_this(), this, listener,

@@ -3,6 +3,8 @@
 /// forward or backward in question.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -101,6 +103,11 @@ class TorchDevice {
   /// What torch's allocator has handed out now; it hands out multiples of granularity().
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual Bytes granularity() const = 0;
+  /// What it hands out for `bytes`; plans count in the same unit.
+  [[nodiscard]] std::size_t handed_out(std::size_t bytes) const {
+    const std::size_t unit = std::max<std::size_t>(granularity().count(), 1);
+    return (bytes + unit - 1) / unit * unit;
+  }
   /// How much more it could hand out now to this process, which may be one of several on a host.
   [[nodiscard]] virtual Bytes room() const = 0;
   /// The most that it had handed out at once since take_peak().

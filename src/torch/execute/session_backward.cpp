@@ -57,7 +57,7 @@ void SessionCore::begin_backward(Pass& pass) {
       note_call(pass, MomentKind::kCallEnds, book_->call(call).number);
     }
   }
-  close_forward();
+  sharding_.close_forward();
   pass.backward_begun = true;
   note_skipped(pass);
   backward_order_.push_back(pass.key);

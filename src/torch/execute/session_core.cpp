@@ -138,8 +138,9 @@ void SessionCore::drop_unsaved(BufferRef buffer) noexcept {
 
 void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
   if (pass.layout == nullptr) return;
-  const std::size_t now = handed_out(bytes);
-  const std::size_t recorded = handed_out(pass.layout->bytes[static_cast<std::size_t>(id)]);
+  const std::size_t now = device_->handed_out(bytes);
+  const std::size_t recorded =
+      device_->handed_out(pass.layout->bytes[static_cast<std::size_t>(id)]);
   pass.growth += now - std::min(now, recorded);
 }
 
@@ -187,7 +188,7 @@ void SessionCore::begin_explicit_pass(StepNumber number, PassKey key) {
 }
 
 void SessionCore::begin_pass(PassKey key) {
-  close_forward();
+  sharding_.close_forward();
   machine_.copy_held();
   backward_announced_ = false;
   auto pass = std::make_shared<Pass>();
@@ -206,7 +207,7 @@ void SessionCore::begin_pass(PassKey key) {
     note_unrecorded_chunk();
   }
   order_.emplace_back(pass, false);
-  open_for_shards(pass);
+  sharding_.open(pass);
   passes_.push_back(std::move(pass));
 }
 
@@ -252,7 +253,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   if (id >= 0) {
     note_growth(pass, id, buffer->bytes);
   } else if (pass.layout != nullptr) {
-    pass.growth += handed_out(buffer->bytes);
+    pass.growth += device_->handed_out(buffer->bytes);
   }
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
@@ -276,7 +277,7 @@ void SessionCore::begin_action(const BufferRef& buffer, ActionKind action) {
   buffer->awaited = action == ActionKind::kRecompute || buffer->verify;
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
-  if (start_shard(buffer)) return;
+  if (sharding_.start(buffer)) return;
   if (buffer->action == ActionKind::kOffload) start_offload(buffer);
 }
 
@@ -299,7 +300,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
   buffer->storage = std::move(storage);
   buffer->stream = &device_->current_stream();
   StreamOrder::note(pass, *buffer->stream);
-  buffer->footprint = static_cast<std::int64_t>(handed_out(buffer->bytes));
+  buffer->footprint = static_cast<std::int64_t>(device_->handed_out(buffer->bytes));
   machine_.enter(*buffer);
   if (id >= 0) {
     pass.buffers[static_cast<std::size_t>(id)] = buffer;
@@ -314,11 +315,6 @@ void SessionCore::start_offload(const BufferRef& buffer) {
     buffer->digest = digest_of(buffer->storage, *buffer->stream);
   }
   machine_.offload(*buffer, buffer);
-}
-
-std::size_t SessionCore::handed_out(std::size_t bytes) const {
-  const std::size_t step = std::max<std::size_t>(device_->granularity().count(), 1);
-  return (bytes + step - 1) / step * step;
 }
 
 void SessionCore::set_engine_limits(const Limits& limits) {
@@ -336,8 +332,9 @@ void SessionCore::set_engine_limits(const Limits& limits) {
   }
   of_engine.shard_offload_window = of_engine.offload_window;
   // While a step is sharded, the ranks have agreed on it.
+  const bool shards = sharding_.mode() == ShardMode::kSharding;
   of_engine.shard_prefetch_window =
-      sharding_.active ? machine_.limits().shard_prefetch_window : of_engine.prefetch_window;
+      shards ? machine_.limits().shard_prefetch_window : of_engine.prefetch_window;
   machine_.set_limits(of_engine);
 }
 

@@ -26,6 +26,7 @@
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/recipe_trust.hpp"
 #include "torch/execute/schedule_follower.hpp"
+#include "torch/execute/shard_coordinator.hpp"
 #include "torch/execute/site_match.hpp"
 #include "torch/execute/stream_order.hpp"
 #include "torch/execute/torch_port.hpp"
@@ -35,6 +36,8 @@
 #include "torch/hooks/call_recorder.hpp"
 #include "torch/hooks/interception.hpp"
 #include "torch/hooks/step_thread.hpp"
+#include "torch/ranks/collective_agreement.hpp"
+#include "torch/ranks/shared_plan.hpp"
 #include "torch/record/event_log.hpp"
 #include "torch/record/freed_weights.hpp"
 #include "torch/record/pass.hpp"
@@ -52,6 +55,7 @@ namespace spillway {
 class SessionCore final : public Interceptor,
                           public CallListener,
                           private ControlledSession,
+                          private ShardCoordinator::Host,
                           public std::enable_shared_from_this<SessionCore> {
  public:
   SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> device);
@@ -179,8 +183,8 @@ class SessionCore final : public Interceptor,
   void note_growth(Pass& pass, int id, std::size_t bytes) const;
   void note_first_save(Pass& pass);
   void note_unrecorded_chunk();
-  void start_offload(const BufferRef& buffer);
-  void set_kept_bytes(SavedBuffer& buffer, std::size_t bytes);
+  void start_offload(const BufferRef& buffer) override;
+  void set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) override;
   void release_to_allowance(Pass& pass, std::size_t site);
   /// Where a pass saves more than was profiled and the budget has no room for it: offloads buffers
   /// that were planned to be kept, the first saved first, until at most `allowed` bytes are on the
@@ -288,61 +292,15 @@ class SessionCore final : public Interceptor,
   void remember_tail(const Pass& pass);
   void prefetch(const Pass& pass);
 
-  // Collectives that replays repeat.
-  struct Collectives {
-    struct GroupState {
-      c10::Device device;     // Of what its collectives take.
-      bool overlaps = false;  // One of its ranks is in other groups, too.
-      bool differ = false;    // All of its ranks know that not all plan the same.
-    };
-    std::map<std::string, GroupState> groups;  // Of several ranks, by name.
-    // In this step no collective is repeated, because some ranks plan to repeat others.
-    bool differ = false;
-  };
-  void note_group(const OperatorTraits& traits, c10::ArrayRef<const c10::IValue> inputs);
-  /// Before a step that may replay: finds whether all ranks of the groups whose collectives forward
-  /// passes call have plans that repeat the same ones. If not, this step repeats none.
+  // What all ranks agree on.
   void agree_on_collectives();
-  void agree_in(const std::string& name, Collectives::GroupState& group, std::int64_t mine);
-
-  // Sharding: what all ranks of the group agree on, forward, backward, and verification.
   void agree_on_sharding(bool verifies_now);
-  void note_no_shard_group();
-  [[nodiscard]] std::unique_ptr<ShardGroup::Exchange> ask(
-      std::initializer_list<std::uint64_t> words);
-  void open_for_shards(const std::shared_ptr<Pass>& pass);
-  /// Returns true if the buffer will be sharded provided that all ranks have saved it. Otherwise it
-  /// is handled as if the plan did not shard it.
-  [[nodiscard]] bool start_shard(const BufferRef& buffer);
-  void note_shard_digest(const SavedBuffer& buffer);
-  /// Whether all buffers with the signature were equal on all ranks when they were verified.
-  [[nodiscard]] bool may_shard_now(Signature signature);
-  void answer_shards(Pass& pass, std::size_t unanswered);
-  void settle_shard(Pass& pass, const std::shared_ptr<ShardedBuffer>& shard);
-  void stop_sharding(Pass& pass);
-  /// From here on no rank shards anything of the forward that ran last. Before every gather.
-  void close_forward();
   void end_sharding() noexcept;
-  /// Buffers whose digests are not equal on all ranks; empty: the ranks saved different buffers.
-  [[nodiscard]] std::optional<std::set<Verification::Key>> compare_digests();
-  void finish_shard_verification();
-  /// Notes which signatures may be sharded; returns the buffers that may not.
-  [[nodiscard]] std::set<Verification::Key> note_equal(std::set<Verification::Key> mismatched);
-  void finish_comparison();
-  /// By chunk and buffer of the profile: whether the planner may shard it.
-  [[nodiscard]] std::vector<std::vector<bool>> equal_buffers() const;
   /// With a budget and rules that may shard, the first rank of the group plans for all.
   [[nodiscard]] bool plans_together() const;
   void remember_plan();
   void share_plan();
-  /// All ranks throw the error of the first rank's planner: a rank that went on would hang.
-  [[noreturn]] void share_error(std::uint64_t kind);
-  /// The first rank's text; collective.
-  [[nodiscard]] std::string send_text(std::string text);
-  /// Counts the exception that is being handled.
-  void lose_shard_group() noexcept;
-  [[nodiscard]] std::optional<ShardTotals> shard_report() const;
-  [[nodiscard]] ShardModel shard_model() const override;
+  [[nodiscard]] ShardModel shard_model() const override { return sharding_.model(); }
 
   // What the plan controller needs, and what it gets.
   void plan_adopted() override;
@@ -395,8 +353,6 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::vector<CallKey> calls_of(const Pass& pass) const;
   void finish_verification();
   void lay_out();
-  /// What torch's allocator hands out for `bytes`; plans count in the same unit.
-  [[nodiscard]] std::size_t handed_out(std::size_t bytes) const;
   void set_engine_limits(const Limits& limits);
 
   SessionOptions options_;
@@ -445,39 +401,8 @@ class SessionCore final : public Interceptor,
   StepMachine<TorchPort>& machine_ = port_.machine();
   ShardMachine<TorchPort>& shards_ = port_.shards();
 
-  struct Sharding {
-    std::shared_ptr<ShardGroup> group;
-    // Of gathers, in bytes per second; the same on all ranks.
-    double speed = 0;
-    // Of what all ranks' plans must have in common; 0: the plan shards nothing.
-    std::uint64_t digest = 0;
-    // This step shards.
-    bool active = false;
-    // This step verifies that the buffers planned to be sharded are equal on all ranks.
-    bool verifying = false;
-    // This step records, and compares all saved buffers for the planner.
-    bool comparing = false;
-    // Buffers that were equal on all ranks in the last recording step.
-    std::set<Verification::Key> equal;
-    // Verified since the plan was adopted.
-    bool verified = false;
-    // The pass whose forward runs and may still shard.
-    std::shared_ptr<Pass> open_pass;
-    std::vector<std::pair<Verification::Key, at::Tensor>> digests;
-    // Of the buffers that are verified, and what verification said.
-    std::map<Verification::Key, std::set<Signature>> signatures;
-    std::unordered_map<Signature, Trust> trust;
-    // Signatures for which a verification was asked.
-    std::set<Signature> asked;
-    std::vector<std::string> mismatched;
-    bool warned = false;
-    // The plan as the first rank sent it, where ranks plan together, and its digest.
-    std::shared_ptr<const Plan> adopted;
-    std::uint64_t adopted_word = 0;
-  };
-  Sharding sharding_;
-
-  Collectives collectives_;
+  SharedPlan shared_plan_;
+  CollectiveAgreement collectives_;
 
   SkippedSites skipped_;
   std::unordered_map<int, std::shared_ptr<const ChunkLayout>> layouts_;
@@ -490,6 +415,7 @@ class SessionCore final : public Interceptor,
   std::size_t kept_bytes_ = 0;  // Bytes of saved buffers that are planned to be kept.
   StepCounts step_;
   StepCounts last_step_;  // Of the last one that did not record.
+  ShardCoordinator sharding_{{*this, *device_, shards_, streams_, mutex_, step_.shard}};
   std::optional<MeasuredStep> measured_;
   std::map<std::string, std::uint64_t> fallbacks_;
   bool warned_capture_ = false;

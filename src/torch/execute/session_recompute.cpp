@@ -25,7 +25,7 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   if (!runs_here()) return -1;
   Pass& pass = current_pass();
   StreamOrder::note(pass, device_->current_stream());
-  if (!pass.backward_begun && !backward_announced_) note_group(traits, inputs);
+  if (!pass.backward_begun && !backward_announced_) collectives_.note(traits, inputs);
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
   if (traits.writes_any) {
@@ -174,7 +174,7 @@ void SessionCore::make_anchor(Pass& pass, const Call& call, std::size_t number) 
   attach(buffer, id);
   hold_root(id, *pass.book);
   pass.anchors.push_back(id);
-  if (!call.traits->collective && start_shard(buffer)) return;
+  if (!call.traits->collective && sharding_.start(buffer)) return;
   if (there == ResultsReady::kAfterWait && anchor.action == ActionKind::kOffload) {
     pass.pending_collectives.push_back(buffer);
   }
@@ -271,7 +271,7 @@ void SessionCore::settle(const BufferRef& buffer) {
     if (buffer->verify) {
       buffer->verify = false;
       // Where collectives are not repeated in this step, they may be in the next one.
-      if (layout.action[id] == ActionKind::kRecompute && !collectives_.differ) {
+      if (layout.action[id] == ActionKind::kRecompute && !collectives_.differ()) {
         recipes_.mark_unrecomputable({buffer->pass->key.chunk, buffer->id}, recipe.problem);
       }
     } else {

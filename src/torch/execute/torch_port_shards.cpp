@@ -21,7 +21,7 @@ void TorchPort::gather(SavedBuffer& buffer) {
 
 Pass* TorchPort::next_to_gather() {
   Pass* const next = next_backward();
-  return next != core_.sharding_.open_pass.get() ? next : nullptr;
+  return next != nullptr && !core_.sharding_.is_open(*next) ? next : nullptr;
 }
 
 bool TorchPort::copy_part_out(ShardedBuffer& shard) {
@@ -81,7 +81,7 @@ void TorchPort::end_gather(ShardedBuffer& shard) {
     });
   } catch (...) {
     if (buffer != nullptr) throw;
-    core_.lose_shard_group();  // Nobody reads it here.
+    core_.sharding_.lose_group();  // Nobody reads it here.
   }
   core_.log_.end_work(shard.begun, StepLog::Work::Kind::kGather, shard.pass->number, shard.item,
                       Bytes(shard.bytes));
@@ -101,7 +101,7 @@ void TorchPort::free_part(ShardedBuffer& shard) {
   if (part) core_.mutex_.free_outside(std::move(part));
 }
 
-void TorchPort::close_forward() { core_.close_forward(); }
+void TorchPort::close_forward() { core_.sharding_.close_forward(); }
 
 void TorchPort::late_gather() { ++core_.step_.shard.late_gathers; }
 

@@ -133,7 +133,6 @@ struct Pass : PassRecord {
   std::size_t unpacks = 0;
   std::size_t growth = 0;        // Bytes of buffers beyond their profiled sizes.
   std::size_t next_kept = 0;     // The first buffer that make_room() has not considered yet.
-  bool shards_open = false;      // What it saves may still be sharded.
   std::size_t shards_asked = 0;  // How often the other ranks were asked.
   std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in the order asked.
   // Sharded, or gathered again; in the order of gathers.

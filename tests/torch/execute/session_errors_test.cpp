@@ -7,6 +7,7 @@
 #include "support/error_text.hpp"
 #include "support/wrapping_device.hpp"
 #include "torch/execute/session_core.hpp"
+#include "torch/support/equal_parts.hpp"
 #include "torch/support/failing_allocator.hpp"
 #include "torch/support/program.hpp"
 #include "torch/support/wrapping_torch_device.hpp"
@@ -126,31 +127,6 @@ TEST(LostErrors, APrefetchWithoutMemoryIsLeftForLater) {
             0U);
 }
 
-/// The first of two ranks. Both halves of every buffer are equal, so it knows the other's parts.
-class EqualHalves final : public ShardGroup {
- public:
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 2; }
-  [[nodiscard]] std::unique_ptr<Gather> gather(at::Tensor whole, at::Tensor part) override {
-    struct Done final : Gather {
-      void wait() override {}
-    };
-    for (at::Tensor& half : whole.chunk(2)) half.copy_(part);
-    return std::make_unique<Done>();
-  }
-  [[nodiscard]] std::unique_ptr<Exchange> exchange(std::span<const std::uint64_t> words) override {
-    struct Twice final : Exchange {
-      std::vector<std::uint64_t> words;
-      [[nodiscard]] std::vector<std::uint64_t> read() override { return words; }
-    };
-    auto both = std::make_unique<Twice>();
-    for (int rank = 0; rank < size(); ++rank) {
-      both->words.insert(both->words.end(), words.begin(), words.end());
-    }
-    return both;
-  }
-};
-
 /// One allocation fails.
 class OneMissing final : public testing::WrappingTorchDevice {
  public:
@@ -269,7 +245,7 @@ TEST_F(NoexceptErrors, ATensorThatCannotBeDroppedIsCounted) {
 
 TEST_F(NoexceptErrors, APartThatCannotBeFreedIsCounted) {
   start(with_rules("[[rule]]\naction = \"offload\"\nshard = true\n"));
-  core_->set_shard_group(std::make_shared<EqualHalves>());
+  core_->set_shard_group(std::make_shared<testing::EqualParts>(2));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(step_is_right());
   core_->begin_step({});
   (void)loss();
@@ -342,7 +318,7 @@ TEST(LostErrors, AGatherWithoutMemoryIsBegunByTheNextBackward) {
         with_rules(std::string("[[rule]]\naction = \"") + action + "\"\nshard = true\n"),
         std::make_unique<OneMissing>(failing_in));
     core->register_fixed(weight, FixedReason::kParameter);
-    core->set_shard_group(std::make_shared<EqualHalves>());
+    core->set_shard_group(std::make_shared<testing::EqualParts>(2));
     int errors = 0;
     for (int i = 0; i < 16; ++i) {
       loss().backward();

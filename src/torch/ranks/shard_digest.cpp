@@ -1,8 +1,11 @@
-#include "torch/execute/shard_digest.hpp"
+#include "torch/ranks/shard_digest.hpp"
 
 #include <algorithm>
 
+#include <ATen/core/grad_mode.h>
+
 #include "spillway/plan/shard.hpp"
+#include "torch/hooks/call_recorder.hpp"
 #include "util/digest.hpp"
 
 namespace spillway {
@@ -24,6 +27,26 @@ bool shards(const ChunkPlan& chunk) {
 
 std::uint64_t word_of(std::initializer_list<std::uint64_t> parts) {
   return std::max<std::uint64_t>(1, digest_of(parts));
+}
+
+std::unique_ptr<ShardGroup::Exchange> ask(ShardGroup& group, std::span<const std::uint64_t> words) {
+  const RecordingPause pause;
+  const at::NoGradGuard no_gradients;
+  return group.exchange(words);
+}
+
+std::unique_ptr<ShardGroup::Exchange> ask(ShardGroup& group,
+                                          std::initializer_list<std::uint64_t> words) {
+  return ask(group, std::span(words.begin(), words.size()));
+}
+
+bool all_same(const std::vector<std::uint64_t>& words, int ranks) {
+  const std::size_t count = words.size() / static_cast<std::size_t>(ranks);
+  if (words.empty() || words[0] == 0) return false;
+  for (std::size_t i = count; i < words.size(); ++i) {
+    if (words[i] != words[i % count]) return false;
+  }
+  return true;
 }
 
 std::uint64_t shard_digest(const Plan& plan) {

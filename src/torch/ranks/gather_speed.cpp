@@ -1,4 +1,4 @@
-#include "torch/device/gather_speed.hpp"
+#include "torch/ranks/gather_speed.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-// Ranks that repeat collectives must repeat the same ones, in the same order: else they wait for
-// each other, or add up what does not belong together, and nothing says so. Plans may differ
-// because of a mismatch on one rank, or of measured times; so ranks compare them before each step.
+#include "torch/ranks/collective_agreement.hpp"
+
 #include <algorithm>
-#include <utility>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,7 +12,7 @@
 
 #include "plan/recompute/need_order.hpp"
 #include "spillway/core/error.hpp"
-#include "torch/execute/session_core.hpp"
+#include "torch/hooks/call_recorder.hpp"
 
 namespace spillway {
 namespace {
@@ -52,8 +52,8 @@ std::vector<std::int64_t> largest(const std::vector<std::int64_t>& words, const 
 
 }  // namespace
 
-void SessionCore::note_group(const OperatorTraits& traits,
-                             c10::ArrayRef<const c10::IValue> inputs) {
+void CollectiveAgreement::note(const OperatorTraits& traits,
+                               c10::ArrayRef<const c10::IValue> inputs) {
   if (!traits.collective || !traits.name.starts_with(kFunctional)) return;
   std::optional<c10::Device> device;
   std::string group;
@@ -63,31 +63,30 @@ void SessionCore::note_group(const OperatorTraits& traits,
     const at::Tensor tensor = input.isTensor() ? input.toTensor() : input.toTensorVector().at(0);
     if (tensor.defined()) device = tensor.device();
   }
-  if (!device || group.empty() || collectives_.groups.contains(group)) return;
-  if (is_registered(group)) collectives_.groups.emplace(group, *device);
+  if (!device || group.empty() || groups_.contains(group)) return;
+  if (is_registered(group)) groups_.emplace(group, *device);
 }
 
-void SessionCore::agree_on_collectives() {
-  collectives_.differ = false;
-  const bool may_repeat = current_.plan() != nullptr && current_.plan()->recompute_collectives;
-  if (!options_.rules.recompute_collectives && !may_repeat) return;
-  std::erase_if(collectives_.groups, [](const auto& each) { return !is_registered(each.first); });
-  if (collectives_.groups.empty()) return;
-  const bool repeats = may_repeat && !controller_.records_next() && repeats_any(*current_.plan());
+bool CollectiveAgreement::agree(const Plan* plan) {
+  differ_ = false;
+  std::erase_if(groups_, [](const auto& each) { return !is_registered(each.first); });
+  if (groups_.empty()) return false;
+  const bool repeats = plan != nullptr && repeats_any(*plan);
   // Not negative, so that its largest and its smallest can be asked for at once.
-  const auto mine = static_cast<std::int64_t>(repeats ? replay_digest(*current_.plan()) >> 1U : 0);
+  const auto mine = static_cast<std::int64_t>(repeats ? replay_digest(*plan) >> 1U : 0);
   const RecordingPause pause;
   // By name, so in the same order on all ranks.
-  for (auto& [name, group] : collectives_.groups) agree_in(name, group, mine);
+  for (auto& [name, group] : groups_) agree_in(name, group, mine);
   // What was found out in one group has to be known in those before it.
-  for (auto& [name, group] : collectives_.groups) {
+  for (auto& [name, group] : groups_) {
     if (group.overlaps) agree_in(name, group, mine);
   }
-  if (!collectives_.differ) return;
-  if (repeats) {
-    count_fallback("the ranks of a group plan to repeat different collectives: none is repeated");
-  }
-  for (const auto& [name, group] : collectives_.groups) {
+  return differ_ && repeats;
+}
+
+void CollectiveAgreement::require_known() const {
+  if (!differ_) return;
+  for (const auto& [name, group] : groups_) {
     if (group.differ) continue;
     throw InvalidArgument("recompute_collectives",
                           "ranks of a group that shares ranks with the group " + name +
@@ -97,14 +96,12 @@ void SessionCore::agree_on_collectives() {
   }
 }
 
-void SessionCore::agree_in(const std::string& name, Collectives::GroupState& group,
-                           std::int64_t mine) {
+void CollectiveAgreement::agree_in(const std::string& name, Group& group, std::int64_t mine) {
   const std::vector<std::int64_t> words =
-      largest({mine, -mine, collectives_.differ ? 1 : 0, collectives_.groups.size() > 1 ? 1 : 0},
-              name, group.device);
+      largest({mine, -mine, differ_ ? 1 : 0, groups_.size() > 1 ? 1 : 0}, name, group.device);
   group.differ = words[0] != -words[1] || words[2] != 0;
   group.overlaps = words[3] != 0;
-  collectives_.differ = collectives_.differ || group.differ;
+  differ_ = differ_ || group.differ;
 }
 
 }  // namespace spillway
