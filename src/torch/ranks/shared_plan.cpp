@@ -33,7 +33,7 @@ std::uint64_t kind_of(const std::exception_ptr& error) {
 std::string send_text(ShardGroup& group, std::string text) {
   const auto size = static_cast<std::size_t>(ask(group, {text.size()})->read()[0]);
   std::vector<std::uint64_t> mine((size + 7) / 8);
-  std::memcpy(mine.data(), text.data(), text.size());
+  std::memcpy(mine.data(), text.data(), std::min(size, text.size()));
   const RecordingPause pause;  // Reading words may run operators.
   const std::vector<std::uint64_t> all = ask(group, mine)->read();
   text.resize(size);

@@ -77,6 +77,18 @@ TEST(SharedPlan, ComesWithTheErrorOfTheFirstRank) {
   });
 }
 
+// Its own text may be longer than the one that comes.
+TEST(SharedPlan, TakesTheFirstRanksErrorWhereItHasOneItself) {
+  ThreadRanks::run(kRanks, [](const std::shared_ptr<ShardGroup>& group) {
+    const SharedPlan plan;
+    const std::string text(group->rank() == 0 ? 3 : 4000, 'x');
+    const SharedPlan::Mine mine{.error = error_of<PlanInfeasible>("plan", text)};
+    const auto problem = plan.share(*group, mine).problem;
+    ASSERT_TRUE(problem.has_value());
+    EXPECT_EQ(problem->text, "[plan] xxx");
+  });
+}
+
 TEST(SharedPlan, IgnoresErrorsOfOtherRanks) {
   ThreadRanks::run(kRanks, [](const std::shared_ptr<ShardGroup>& group) {
     const SharedPlan plan;
