@@ -38,6 +38,7 @@ struct PassRecord {
   std::int64_t offloaded = 0;  ///< Bytes.
   bool backward_begun = false;
   bool reloads_queued = false;
+  bool gathers_started = false;    ///< Those that begin with its backward have begun.
   std::size_t gathers_begun = 0;   ///< Of its shards.
   std::size_t gathers_wanted = 0;  ///< Of its shards, up to the last one that backward has read.
 };

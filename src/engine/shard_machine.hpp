@@ -4,7 +4,8 @@
 /// All ranks gather in one order: when a gather begins depends on the plan, on the order of passes
 /// and on what backward reads, never on what else a rank has on its device. So a rank without
 /// memory for one cannot skip it, as it skips prefetching an offloaded buffer: the port throws, the
-/// other ranks wait, and the next event of this rank begins that gather.
+/// other ranks wait, and the next event of that pass on this rank begins that gather. So a backward
+/// that failed must be repeated before that of another pass.
 ///
 /// Besides those of StepMachine a port has the types Shard (from ShardRecord) and ShardRef (as a
 /// pointer to one), its Pass has `shards`, ShardRefs of what is sharded, and:
@@ -14,7 +15,7 @@
 ///   bool copy_part_out(Shard&)        false: there is no room
 ///   void release_part(Shard&)         after its copy
 ///   void begin_gather(Shard&)         reloads the part first, if that is away
-///   void end_gather(Shard&)           compute waits for it
+///   void end_gather(Shard&)           compute waits for it; throws only if the buffer is there
 ///   void free_part(Shard&)            nobody needs it any more
 ///   void close_forward()              ranks agree on what the forward that ran last has sharded
 ///   Pass* next_to_gather()            as next_backward(), if its forward is closed
@@ -69,15 +70,17 @@ class ShardMachine {
     });
   }
 
-  /// After StepMachine::begin_backward().
+  /// After StepMachine::begin_backward(). If it fails, begin_due() goes on with it.
   void begin_backward(Pass& pass) {
     release_parts_of_others(pass);
     begin_first(pass);
     prefetch(pass);
+    pass.gathers_started = true;
   }
 
   /// Backward reads an item of the pass, sharded or not.
   void begin_due(Pass& pass, int item) {
+    if (!pass.gathers_started) begin_backward(pass);
     if (item < 0 || pass.shards.empty()) return;
     const auto& order = port_.gather_order(pass);
     const int due = order.due[static_cast<std::size_t>(item)];
