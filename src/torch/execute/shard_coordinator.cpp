@@ -29,6 +29,7 @@ constexpr const char* kOtherSaves =
 void ShardCoordinator::set_group(std::shared_ptr<ShardGroup> group) {
   group_ = std::move(group);
   verification_.want();
+  gathers_ = 0;
   speed_ = 0;
   if (ranks() > 1) speed_ = gather_speed(*group_, parts_.device.torch_device());
 }
@@ -57,7 +58,8 @@ std::optional<std::int64_t> ShardCoordinator::begin_step(const Request& request)
   const ShardAgreement agreed = agree(*group_, {.plan = planned ? plan_ : 0,
                                                 .verify = planned && verifies,
                                                 .prefetch_window = request.prefetch_window,
-                                                .compare = request.records && request.compares});
+                                                .compare = request.records && request.compares,
+                                                .gathers = gathers_});
   if (planned && !agreed.same_plan) {
     parts_.host.count_fallback(
         "a step was not sharded: a rank of the shard group recorded, or had another plan");
@@ -193,6 +195,13 @@ void ShardCoordinator::settle(Pass& pass, const ShardRef& shard) {
     parts_.mutex.free_outside(std::exchange(buffer->storage, c10::Storage()));
   }
   parts_.machine.split(pass, shard, shard->offload);
+}
+
+void ShardCoordinator::note_gather(const ShardedBuffer& shard) {
+  ++parts_.counts.gathers;
+  gathers_ = word_of({gathers_, static_cast<std::uint64_t>(shard.pass->number),
+                      static_cast<std::uint64_t>(shard.pass->key.chunk),
+                      static_cast<std::uint64_t>(shard.item)});
 }
 
 void ShardCoordinator::close_forward() {

@@ -25,7 +25,10 @@
 ///          begin_step(), start() and close_forward() to the caller, whose step fails; at the end
 ///          of a step it is counted, because gradients are there already. The next begin_step()
 ///          throws again unless the group works again. A rank that cannot gather (no memory) throws
-///          on itself only: the others wait for it until their group's timeout.
+///          on itself only: the others wait for it until their group's timeout. Where they do not
+///          wait on the host, and this one goes on without its backward, gathers of different
+///          buffers may meet: the next begin_step() finds that and throws VerificationError on all
+///          ranks, and again until there is another group.
 /// Threads: one at a time; the session's lock.
 #pragma once
 
@@ -110,6 +113,8 @@ class ShardCoordinator {
   /// The pass saves the buffer. Returns true if it will be sharded provided that all ranks have
   /// saved it. Otherwise it is handled as if the plan did not shard it.
   [[nodiscard]] bool start(const std::shared_ptr<SavedBuffer>& buffer);
+  /// This rank begins to gather the buffer.
+  void note_gather(const ShardedBuffer& shard);
   /// From here on no rank shards anything of the forward that ran last. Before every gather.
   void close_forward();
 
@@ -144,8 +149,9 @@ class ShardCoordinator {
 
   Parts parts_;
   std::shared_ptr<ShardGroup> group_;
-  double speed_ = 0;        // Of gathers, in bytes per second; the same on all ranks.
-  std::uint64_t plan_ = 0;  // As in ShardVote.
+  double speed_ = 0;           // Of gathers, in bytes per second; the same on all ranks.
+  std::uint64_t plan_ = 0;     // As in ShardVote.
+  std::uint64_t gathers_ = 0;  // As in ShardVote; since there is this group.
   ShardMode mode_ = ShardMode::kNone;
   std::shared_ptr<Pass> open_;  // Its forward runs and may still shard.
   ShardVerification verification_;

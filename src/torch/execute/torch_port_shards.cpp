@@ -68,7 +68,7 @@ void TorchPort::begin_gather(ShardedBuffer& shard) {
     shard.gather = shard.group->gather(bytes_of(whole), bytes_of(shard.part_storage));
   });
   shard.whole = std::move(whole);
-  ++core_.step_.shard.gathers;
+  core_.sharding_.note_gather(shard);
 }
 
 void TorchPort::end_gather(ShardedBuffer& shard) {

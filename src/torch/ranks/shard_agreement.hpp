@@ -25,6 +25,7 @@ struct ShardVote {
   bool verify = false;     ///< Its plan must be verified in this step.
   std::int64_t prefetch_window = 0;  ///< Bytes.
   bool compare = false;              ///< It records, and would compare all that is saved.
+  std::uint64_t gathers = 0;         ///< Which buffers it has gathered so far, and in which order.
 };
 
 struct ShardAgreement {
@@ -42,6 +43,8 @@ struct ShardAgreement {
 [[nodiscard]] ShardAgreement agreement_of(const std::vector<ShardVote>& votes);
 
 /// Exchanges votes. Collective; blocks until all ranks have voted.
+/// Errors: VerificationError, on all ranks, if they have gathered different buffers: gathers of
+///         equal sizes would have mixed their parts, and go on doing so.
 [[nodiscard]] ShardAgreement agree(ShardGroup& group, const ShardVote& mine);
 
 }  // namespace spillway

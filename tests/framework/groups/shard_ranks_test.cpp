@@ -1,12 +1,15 @@
 /// Buffers that are sharded over ranks: run under mpirun with 2 and 3 ranks, which all compute
 /// the same unless a case says otherwise.
 
+#include <algorithm>
 #include <functional>
+#include <span>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spillway/core/error.hpp"
 #include "spillway/groups/shard_group.hpp"
 #include "spillway/torch/scope.hpp"
 #include "support/ranks.hpp"
@@ -326,6 +329,64 @@ TEST(Shard, OutlivesItsStep) {
   };
   EXPECT_EQ(different_steps(session, 5, run), 0);
   expect_in_parts(session.report());
+}
+
+TEST(Shard, GathersForTheOthersWhatOneRankStillHolds) {
+  for (const char* const rules : {kKept, kOffloaded}) {
+    Session session(options_for(rules));
+    session.set_shard_group(everyone());
+    const auto run = [](Tower& tower, Step* /*step*/, int i) {
+      std::vector<at::Tensor> held;
+      const at::Tensor loss = tower.forward(i, [&](int layer, const at::Tensor& x) {
+        if (layer % 2 == 1) held.push_back(x.detach());
+        return x;
+      });
+      // A step that records would leave to their owner what is held.
+      if (i < 3 || ranks().rank() != 1) held.clear();
+      // By no operator: nobody sees it, but autograd reads what is there.
+      for (const at::Tensor& each : held) {
+        for (float& number :
+             std::span(each.mutable_data_ptr<float>(), static_cast<std::size_t>(each.numel()))) {
+          number *= 1.25F;
+        }
+      }
+      loss.backward();
+    };
+    EXPECT_EQ(different_steps(session, 6, run), 0) << rules;
+    const SessionReport report = session.report();
+    expect_in_parts(report);
+    if (ranks().rank() == 1) {
+      EXPECT_GE(report.used_in_place, 2U) << report;
+    }
+    EXPECT_THAT(report.fallbacks, IsEmpty()) << report;
+  }
+}
+
+TEST(Shard, IsAnErrorInTheNextStepWhereRanksHaveGatheredInDifferentOrders) {
+  for (const char* const rules : {kKept, kOffloaded}) {
+    Session session(options_for(rules));
+    session.set_shard_group(everyone());
+    // Both passes save the same sizes, so gathers of one meet those of the other unnoticed.
+    const auto run = [](Tower& tower, Step* step, int i) {
+      std::vector<at::Tensor> losses;
+      for (int micro = 0; micro < 2; ++micro) {
+        if (step != nullptr) step->pass(0, micro);
+        losses.push_back(tower.forward(10 * i + micro));
+      }
+      if (step != nullptr && i == 4 && ranks().rank() == 1) std::ranges::reverse(losses);
+      for (const at::Tensor& each : losses) each.backward();
+    };
+    EXPECT_EQ(different_steps(session, 4, run), 0) << rules;
+    Tower tower;
+    session.register_model(tower);
+    {
+      Step step = session.step();
+      run(tower, &step, 4);
+    }
+    for (int i = 0; i < 2; ++i) EXPECT_THROW((void)session.step(), VerificationError) << rules;
+    session.set_shard_group(everyone());
+    EXPECT_EQ(different_steps(session, 4, kOrdinaryTower), 0) << rules;
+  }
 }
 
 TEST(Shard, FreesPassesThatNeverGetABackward) {

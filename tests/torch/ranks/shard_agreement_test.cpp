@@ -3,8 +3,11 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spillway/core/error.hpp"
+#include "support/error_text.hpp"
 #include "torch/support/thread_ranks.hpp"
 
 namespace spillway::shard_agreement_test {
@@ -56,6 +59,19 @@ TEST(ShardAgreement, IsTheSameOnAllRanks) {
     EXPECT_EQ(agreed.mode, ShardMode::kVerifying);
     EXPECT_TRUE(agreed.same_plan);
     EXPECT_EQ(agreed.prefetch_window, 7);
+  });
+}
+
+TEST(ShardAgreement, IsAnErrorOnAllRanksWhereOneHasGatheredOtherBuffers) {
+  testing::ThreadRanks::run(3, [](const std::shared_ptr<ShardGroup>& group) {
+    const auto vote = [&](std::uint64_t gathers) {
+      (void)agree(*group, {.plan = 7, .gathers = gathers});
+    };
+    EXPECT_NO_THROW(vote(5));
+    EXPECT_THAT(
+        testing::error_text<VerificationError>([&] { vote(group->rank() == 2 ? 4 : 5); }),
+        ::testing::HasSubstr("[shard] rank 2 of the shard group has gathered other buffers"));
+    EXPECT_THROW(vote(group->rank() == 0 ? 4 : 5), VerificationError);
   });
 }
 
