@@ -10,6 +10,7 @@
 #include "spillway/plan/simulate.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "torch/control/session_internals.hpp"
+#include "torch/support/equal_parts.hpp"
 #include "torch/support/training.hpp"
 
 namespace spillway {
@@ -49,14 +50,16 @@ class Training {
   std::function<void(Step&)> run_;
 };
 
-/// Rules that keep, offload and recompute at random, by producers and layers.
-std::string random_rules(std::mt19937_64& random) {
+/// Rules that keep, offload and recompute at random, by producers and layers; `shards`: and shard.
+std::string random_rules(std::mt19937_64& random, bool shards) {
   static const std::vector<std::string> kProducers = {
       "aten::mm",  "aten::mul", "aten::silu",     "aten::bmm", "aten::native_dropout",
       "aten::div", "aten::add", "aten::_to_copy", "aten::pow", "aten::native_layer_norm"};
   static const std::vector<std::string> kActions = {"keep", "offload", "recompute"};
   const auto action = [&](std::size_t kinds) {
-    return "action = \"" + kActions[random() % kinds] + "\"\n";
+    const std::size_t kind = random() % kinds;
+    const bool in_parts = shards && kind < 2 && random() % 2 == 0;
+    return "action = \"" + kActions[kind] + "\"\n" + (in_parts ? "shard = true\n" : "");
   };
   std::string rules;
   if (random() % 3 == 0) rules += "[[rule]]\ngroup_inputs = 1\n" + action(2);
@@ -87,13 +90,16 @@ struct Slack {
 /// Executes random plans with windows and with allowances for several budgets, and compares.
 class Comparison {
  public:
-  explicit Comparison(const Training& training, PassSchedule schedule = {}) : training_(training) {
+  /// `ranks`: over so many, which do the same, buffers are sharded.
+  explicit Comparison(const Training& training, PassSchedule schedule = {}, int ranks = 1)
+      : training_(training) {
     Session session(offload_everything());
     training.register_with(session);
     (void)training.step(session);
     profile_ = *session.profile();
     const SessionOptions defaults = offload_everything();
     options_.schedule = std::move(schedule);
+    options_.shard.ranks = ranks;
     options_.windows.offload_window = defaults.offload_window;
     options_.windows.prefetch_window = defaults.prefetch_window;
   }
@@ -101,7 +107,7 @@ class Comparison {
   void run(int plans, Slack slack = {}) {
     std::mt19937_64 random(1);
     for (int i = 0; i < plans; ++i) {
-      const std::string rules = random_rules(random);
+      const std::string rules = random_rules(random, options_.shard.ranks > 1);
       Plan plan = make_plan(profile_, parse_rules(rules, "r.toml"));
       const std::uint64_t unlimited = predicted(plan).repeated_calls;
       if (i % 2 == 1) plan.limits.recompute_cache = Bytes(random() % 20'000);
@@ -123,6 +129,7 @@ class Comparison {
     EXPECT_GT(moved_, 0);
     EXPECT_GT(repeated_, 0);
     EXPECT_GT(commands_, 0);
+    EXPECT_EQ(gathered_ > 0, options_.shard.ranks > 1);
   }
 
   /// How often a small limit made replays repeat more.
@@ -130,7 +137,7 @@ class Comparison {
 
  private:
   [[nodiscard]] Plan within(Plan plan, Bytes budget) const {
-    set_allowances(profile_, budget, plan, options_.schedule);
+    Simulator(profile_, options_.schedule, options_.shard).set_allowances(budget, plan);
     return plan;
   }
   [[nodiscard]] Simulation predicted(const Plan& plan) const {
@@ -143,6 +150,9 @@ class Comparison {
     options.plan = plan;
     Session session(std::move(options));
     training_.register_with(session);
+    if (options_.shard.ranks > 1) {
+      session.set_shard_group(std::make_shared<testing::EqualParts>(options_.shard.ranks));
+    }
     std::int64_t measured = 0;
     // The first step verifies, the second does not know yet which offloads will be skipped.
     CommandLog commands;
@@ -162,6 +172,10 @@ class Comparison {
     EXPECT_EQ(simulation.bytes_back, report.bytes_back) << rules;
     EXPECT_EQ(simulation.repeated_calls, report.repeated_calls) << rules;
     EXPECT_TRUE(report.fallbacks.empty()) << rules << report;
+    if (report.shard) {
+      EXPECT_EQ(simulation.bytes_gathered, report.shard->bytes) << rules;
+      gathered_ += report.shard->gathers > 0 ? 1 : 0;
+    }
     moved_ += report.bytes_back > 0_B ? 1 : 0;
     repeated_ += report.repeated_calls > 0 ? 1 : 0;
   }
@@ -170,7 +184,7 @@ class Comparison {
   /// commands, in the same order.
   void compare_commands(const CommandLog& commands, const Plan& plan, const std::string& rules) {
     const CommandLog expected =
-        Simulator(profile_, options_.schedule).commands(plan, options_.windows);
+        Simulator(profile_, options_.schedule, options_.shard).commands(plan, options_.windows);
     EXPECT_EQ(text_of(commands), text_of(expected)) << rules;
     commands_ += commands.size();
   }
@@ -180,11 +194,15 @@ class Comparison {
   SimulateOptions options_;
   int moved_ = 0;
   int repeated_ = 0;
+  int gathered_ = 0;
   int cache_matters_ = 0;
   std::size_t commands_ = 0;
 };
 
-TEST(Prediction, IsThePeakOfALlamaToTheByte) {
+class LlamaPrediction : public ::testing::TestWithParam<int> {};
+
+TEST_P(LlamaPrediction, IsThePeakToTheByte) {
+  const int ranks = GetParam();
   Llama model({.layers = 3,
                .hidden = 32,
                .heads = 4,
@@ -196,8 +214,10 @@ TEST(Prediction, IsThePeakOfALlamaToTheByte) {
   const at::Tensor tokens = (at::arange(128, at::kLong) * 3 % 50).view({1, 128});
   const at::Tensor targets = (tokens + 1) % 50;
   const Training training(model, [&](Step&) { model.loss(tokens, targets).backward(); });
-  Comparison(training).run(15);
+  Comparison(training, {}, ranks).run(15);
 }
+
+INSTANTIATE_TEST_SUITE_P(OnRanks, LlamaPrediction, ::testing::Values(1, 2, 3));
 
 /// Values that autograd does not save, each read by two operators whose results it does.
 struct SharedIntermediates {
@@ -269,6 +289,8 @@ TEST(Prediction, IsNearThePeakOfSeveralPasses) {
   const Training overlapping(model,
                              [&](Step& step) { (void)testing::gpipe_step(model, &step, 1, 3); });
   Comparison(overlapping, offload_window).run(8, {.share = 0.04});
+  Comparison(accumulating, in_turn, 2).run(4, {.share = 0.04});
+  Comparison(overlapping, offload_window, 2).run(4, {.share = 0.04});
 }
 
 }  // namespace
