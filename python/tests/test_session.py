@@ -326,7 +326,7 @@ def test_a_plan_is_taken_from_one_session_to_another(tmp_path):
     assert first.plan_json() is None and first.profile_json() is None
     train(model, first, baseline_step, 2)
     plan = first.plan_json()
-    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/5"
+    assert plan is not None and json.loads(plan)["schema"] == "spillway.plan/6"
     (tmp_path / "plan.json").write_text(plan)
     for given in [plan, tmp_path / "plan.json"]:
         second = session_for(model, rules=None, plan=given)

@@ -8,6 +8,7 @@
 
 #include "engine/buffer_state.hpp"
 #include "spillway/core/bytes.hpp"
+#include "spillway/engine/residency.hpp"
 
 namespace spillway {
 
@@ -17,25 +18,15 @@ struct BufferRecord {
   bool prefetched = false;     ///< Its reload began before it was needed; until it is freed.
   bool read = false;           ///< Backward has read the original in place.
   std::int64_t footprint = 0;  ///< Bytes that it takes on the device while it is there.
-  int offload = -1;            ///< Its position among the offloads of its pass.
-  std::int64_t before = 0;     ///< Bytes of the offloads before it.
   std::uint64_t entry = 0;     ///< In the offload window; 0: none.
-};
-
-/// The last offloads of a pass whose backward follows at once: their copies are skipped.
-struct PassTail {
-  int first = std::numeric_limits<int>::max();  ///< Position of the first one among the offloads.
-  std::int64_t before = 0;                      ///< Bytes offloaded before it.
-
-  [[nodiscard]] bool empty() const noexcept { return first == std::numeric_limits<int>::max(); }
-  friend bool operator==(const PassTail&, const PassTail&) = default;
 };
 
 /// One pass of a step.
 struct PassRecord {
-  PassTail tail;  ///< Expected, from the step before.
-  int offloads = 0;
-  std::int64_t offloaded = 0;  ///< Bytes.
+  const Residency* residency = nullptr;  ///< Its list; null: none is known.
+  bool copies_all = false;               ///< More than listed was released: holds nothing any more.
+  int reload_until = 0;                  ///< How many of its reloads may have begun.
+  std::int64_t reserve = 0;              ///< Bytes by which it is larger than profiled.
   bool backward_begun = false;
   bool reloads_queued = false;
   bool gathers_started = false;    ///< Those that begin with its backward have begun.
@@ -71,26 +62,39 @@ struct ShardRecord {
 /// The size of both windows where nothing sets one.
 inline constexpr Bytes kDefaultWindow{1ULL << 30U};
 
-/// Limits in bytes of what is under way.
+/// Limits in bytes.
 struct EngineLimits {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max() / 2;
 
-  /// Where passes have no allowances: bytes copied out and not released, and prefetched bytes. 0:
+  /// Where passes have no list: bytes copied out and not released, and prefetched bytes. 0:
   /// released as soon as they are copied, and one buffer is prefetched at a time.
   std::int64_t offload_window = 0;
   std::int64_t prefetch_window = 0;
-  /// Where they have: the same.
-  std::int64_t pending_release = kNone;
-  std::int64_t prefetch = kNone;
+  /// Bytes of managed buffers on the device, for passes that have no list, or are larger than
+  /// profiled; less their reserve.
+  std::int64_t cap = kNone;
   /// Of sharded buffers, in both cases.
   std::int64_t shard_offload_window = 0;
   std::int64_t shard_prefetch_window = 0;
+
+  /// Of a pass.
+  [[nodiscard]] std::int64_t cap_of(const PassRecord& pass) const noexcept {
+    if (pass.residency != nullptr && pass.reserve == 0) return kNone;
+    return cap > pass.reserve ? cap - pass.reserve : 0;
+  }
 
   /// A limit as it is counted here.
   [[nodiscard]] static constexpr std::int64_t count(Bytes limit) noexcept {
     const std::uint64_t most = kNone;
     return static_cast<std::int64_t>(limit.count() < most ? limit.count() : most);
   }
+};
+
+/// Limits of one save or unpack, besides the list: what a simulated step is given while the lists
+/// of a plan are found.
+struct ByteLimit {
+  std::int64_t on_device = EngineLimits::kNone;
+  std::int64_t under_way = EngineLimits::kNone;  ///< Pending release, or prefetched.
 };
 
 }  // namespace spillway

@@ -2,14 +2,14 @@
 /// session and the simulator of the planner run this machine, each on its own port.
 ///
 /// Events come in as calls (offload, saved, begin_backward, make_available, prefetch, drop), and
-/// commands go out to the port at once. Which commands follow depends on the order of events, on
-/// bytes and on limits alone, never on time, so a step repeats exactly.
+/// commands go out to the port at once. What is released and prefetched follows from the list of
+/// the pass, by position; where a pass has no list, from windows in bytes; and in both cases a cap
+/// holds. So commands never depend on time, and a step repeats exactly.
 ///
 /// A port has the types Buffer (from BufferRecord), WeakBuffer and Pass (from PassRecord), and:
 ///   Pass& pass_of(Buffer&)                  the pass that saved it
 ///   int number_of(const Pass&), item_of(const Buffer&)      for the log
 ///   X lock(const WeakBuffer&)               the buffer, or null if it was freed; X as a pointer
-///   bool has_allowance(const Pass&)         limits are given with saved() and prefetch()
 ///   bool copy_out(Buffer&)                  false: there is no room, or it must not be moved
 ///   bool release(Buffer&)                   after its copy; false: it must not be moved
 ///   bool adopt(Buffer&)                     whether the program still has the original
@@ -18,8 +18,10 @@
 ///   void used_in_place(Buffer&), copy_skipped(Buffer&), late(Buffer&)
 ///   void gather(Buffer&)                    it is in parts, or its all-gather has begun
 ///   Pass* next_backward()                   whose backward is next, if its forward has run
-///   void for_each_reload(Pass&, f)          f(Buffer&, WeakBuffer), in the order backward reads
-///   void make_room(Pass&, bytes)            nothing in the window is left to release
+///   void for_each_reload(Pass&, f)          f(Buffer&, WeakBuffer, rank), in the order backward
+///                                           reads; rank: of Residency::reloads
+///   X next_to_evict(Pass&)                  a buffer that was to stay, or null; X as a pointer
+///   void evicted(Buffer&, bool)             whether it was released
 ///   void flush()                            queue what was grouped
 ///   void entered(Buffer&), left(Buffer&)    its bytes were added or taken away
 ///
@@ -30,13 +32,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
+#include <limits>
 #include <utility>
 
 #include "engine/command_log.hpp"
 #include "engine/records.hpp"
+#include "engine/release_queue.hpp"
 
 namespace spillway {
 
@@ -70,41 +74,46 @@ class StepMachine {
     add(buffer);
   }
 
-  /// The plan offloads it: copies it out, or holds it back if its backward is expected to follow.
+  /// The plan offloads it: copies it out, or holds it back if its backward comes first.
   void offload(Buffer& buffer, WeakBuffer weak) {
     if (buffer.footprint == 0) return;  // Nothing would leave.
-    Pass& pass = port_.pass_of(buffer);
-    buffer.offload = pass.offloads++;
-    buffer.before = pass.offloaded;
-    pass.offloaded += buffer.footprint;
-    // With other sizes than in the last step it is unknown where the tail begins.
-    if (buffer.offload == pass.tail.first && buffer.before != pass.tail.before) pass.tail = {};
-    if (buffer.offload >= pass.tail.first) {
+    const Pass& pass = port_.pass_of(buffer);
+    if (pass.residency != nullptr && !pass.copies_all &&
+        pass.residency->holds(port_.item_of(buffer))) {
       move(buffer, BufferEvent::kHold);
     } else if (!copy_out(buffer)) {
       return;
     }
-    window_.push_back({std::move(weak), entries_ + 1, buffer.footprint});
-    buffer.entry = ++entries_;
-    pending_ += buffer.footprint;
-    if (port_.has_allowance(pass)) return;
-    while (pending_ > limits_.offload_window) release_oldest();
+    buffer.entry = window_.push(std::move(weak), buffer.footprint);
   }
 
-  /// The pass has saved something. At most `allowed` bytes may stay on the device, as far as that
-  /// can be; empty: the pass has no allowances.
-  void saved(Pass& pass, std::optional<std::int64_t> allowed) {
-    if (!allowed) return;
-    while (on_device_ > *allowed && !window_.empty()) release_oldest();
-    if (on_device_ > *allowed) port_.make_room(pass, *allowed);
-    while (pending_ > limits_.pending_release) release_oldest();
+  /// The pass has saved something, at the site or, if that is unknown, after it.
+  void saved(Pass& pass, std::size_t site, const ByteLimit& limit = {}) {
+    const bool listed = pass.residency != nullptr && site < pass.residency->pending.size();
+    const std::int64_t most =
+        listed ? pass.residency->pending[site] : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t window = listed ? EngineLimits::kNone : limits_.offload_window;
+    const std::int64_t under_way = std::min(window, limit.under_way);
+    const std::int64_t cap = limits_.cap_of(pass);
+    const std::int64_t on_device = std::min(cap, limit.on_device);
+    while (!window_.empty() &&
+           (window_.count() > most || window_.bytes() > under_way || on_device_ > on_device)) {
+      release_oldest();
+    }
+    while (on_device_ > cap) {
+      const auto buffer = port_.next_to_evict(pass);
+      if (!buffer) return;
+      const bool gone = evict(*buffer);
+      port_.evicted(*buffer, gone);
+      if (!gone) return;
+    }
   }
 
   /// Another forward runs before the next backward: what was held back is copied out.
   void copy_held() {
     if (held_ == 0) return;
     std::deque<WeakBuffer> held;  // The port may keep one instead, which changes the window.
-    for (const Entry& each : window_) {
+    for (const Entry& each : window_.entries()) {
       const auto buffer = lock(each);
       if (buffer && buffer->state == BufferState::kHeld) held.push_back(each.buffer);
     }
@@ -112,30 +121,6 @@ class StepMachine {
       const auto buffer = port_.lock(each);
       if (buffer && buffer->state == BufferState::kHeld) (void)copy_out(*buffer);
     }
-  }
-
-  /// Copies out and releases a buffer that was to stay. Returns whether it did.
-  bool evict(Buffer& buffer) {
-    if (!copy_out(buffer)) return false;
-    try {
-      return release(buffer);
-    } catch (...) {
-      move(buffer, BufferEvent::kTake);  // Its copy is there, and it is used in place.
-      throw;
-    }
-  }
-
-  /// Where the copies of a pass can be skipped in a next step like this one. Before
-  /// begin_backward() of the pass that has saved last.
-  [[nodiscard]] PassTail tail_of(const Pass& pass) const {
-    PassTail tail;
-    for_each_in_window([&](Buffer& buffer) {
-      if (&port_.pass_of(buffer) == &pass && buffer.offload < tail.first) {
-        tail = {buffer.offload, buffer.before};
-      }
-      return true;
-    });
-    return tail;
   }
 
   void begin_backward(Pass& pass) {
@@ -180,17 +165,38 @@ class StepMachine {
     return true;
   }
 
-  /// Begins reloads in the order in which backward reads, as long as at most `allowed` bytes are on
-  /// the device; empty: the pass has no allowances.
-  void prefetch(std::optional<std::int64_t> allowed) {
-    bool any = start_reloads(allowed);
+  /// Backward has read at index `unpack` in the order of unpacks: begins reloads in the order in
+  /// which backward reads.
+  void prefetch(Pass& pass, std::size_t unpack, const ByteLimit& limit = {}) {
+    int next_until = 0;
+    if (const Residency* const list = pass.residency; list != nullptr && !list->reloads.empty()) {
+      const int until = list->reloads[std::min(unpack, list->reloads.size() - 1)];
+      pass.reload_until = std::max(pass.reload_until, std::min(until, list->own_reloads));
+      next_until = until - list->own_reloads;
+    }
+    const std::int64_t on_device = std::min(limits_.cap_of(pass), limit.on_device);
+    const auto start = [&] { return start_reloads(on_device, limit.under_way); };
+    Pass* const next = next_until > 0 || reloads_.empty() ? port_.next_backward() : nullptr;
+    if (next != nullptr) next->reload_until = std::max(next->reload_until, next_until);
+    bool any = start();
     if (reloads_.empty()) {
-      if (Pass* const next = port_.next_backward()) queue_reloads(*next);
-      any = start_reloads(allowed) || any;
+      if (Pass* const other = next != nullptr ? next : port_.next_backward()) {
+        queue_reloads(*other);
+        any = start() || any;
+      }
     }
     if (!any) return;
     if (log_ != nullptr) log_->push_back({Command::kFlush});
     port_.flush();
+  }
+
+  /// How far reloads have come: the pass and the rank of the first one that has not begun; null:
+  /// all that are queued have.
+  [[nodiscard]] std::pair<Pass*, int> next_reload() {
+    forget_settled_reloads();
+    if (reloads_.empty()) return {nullptr, 0};
+    const auto buffer = port_.lock(reloads_.front().buffer);
+    return {&port_.pass_of(*buffer), reloads_.front().rank};
   }
 
   /// The buffer's memory was released: replays recompute it.
@@ -235,28 +241,24 @@ class StepMachine {
   /// Oldest first, as long as `look` says true.
   template <typename Look>
   void for_each_in_window(Look&& look) const {
-    for (const Entry& each : window_) {
+    for (const Entry& each : window_.entries()) {
       const auto buffer = lock(each);
       if (buffer && !look(*buffer)) return;
     }
   }
 
-  /// Entries of the window, also of buffers that were taken out of its middle.
-  [[nodiscard]] std::size_t window_entries() const noexcept { return window_.size(); }
+  /// What waits for its release.
+  [[nodiscard]] const ReleaseQueue<WeakBuffer>& window() const noexcept { return window_; }
 
   void log(Command command, const Pass& pass, int item) {
     if (log_ != nullptr) log_->push_back({command, port_.number_of(pass), item});
   }
 
  private:
-  struct Entry {
-    WeakBuffer buffer;
-    std::uint64_t number = 0;  // They ascend.
-    std::int64_t bytes = 0;    // 0: the buffer was taken out.
-  };
+  using Entry = typename ReleaseQueue<WeakBuffer>::Entry;
   struct Reload {
     WeakBuffer buffer;
-    std::int64_t bytes = 0;
+    int rank = 0;
   };
 
   /// Null if it was taken out, or is gone.
@@ -301,6 +303,17 @@ class StepMachine {
     return true;
   }
 
+  /// Copies out and releases a buffer that was to stay. Returns whether it did.
+  bool evict(Buffer& buffer) {
+    if (!copy_out(buffer)) return false;
+    try {
+      return release(buffer);
+    } catch (...) {
+      move(buffer, BufferEvent::kTake);  // Its copy is there, and it is used in place.
+      throw;
+    }
+  }
+
   bool release(Buffer& buffer) {
     require(buffer, BufferEvent::kRelease);
     if (!port_.release(buffer)) return false;
@@ -311,9 +324,7 @@ class StepMachine {
 
   /// Precondition: the window has an entry.
   void release_oldest() {
-    const Entry oldest = std::move(window_.front());
-    window_.pop_front();
-    pending_ -= oldest.bytes;
+    const Entry oldest = window_.pop();
     const auto buffer = lock(oldest);
     if (!buffer) return;
     buffer->entry = 0;
@@ -328,8 +339,8 @@ class StepMachine {
 
   void release_from_window(Buffer& buffer) {
     if (buffer.state == BufferState::kHeld) {
-      // The tail is larger than in the last step, so fewer of its copies can be skipped.
-      port_.pass_of(buffer).tail = {};
+      // More is released than listed, so fewer copies can be skipped.
+      port_.pass_of(buffer).copies_all = true;
       const bool copied = copy_out(buffer);
       copy_held();
       if (!copied) {
@@ -342,43 +353,50 @@ class StepMachine {
 
   void take_out(Buffer& buffer) {
     if (const std::uint64_t number = std::exchange(buffer.entry, 0); number != 0) {
-      const auto entry = std::lower_bound(
-          window_.begin(), window_.end(), number,
-          [](const Entry& each, std::uint64_t wanted) { return each.number < wanted; });
-      pending_ -= std::exchange(entry->bytes, 0);
-      while (!window_.empty() && window_.front().bytes == 0) window_.pop_front();
-      while (!window_.empty() && window_.back().bytes == 0) window_.pop_back();
+      window_.take_out(number);
     }
     move(buffer, BufferEvent::kTake);
   }
 
   void queue_reloads(Pass& pass) {
     if (std::exchange(pass.reloads_queued, true)) return;
-    port_.for_each_reload(pass, [this](Buffer& buffer, WeakBuffer weak) {
+    port_.for_each_reload(pass, [this](Buffer& buffer, WeakBuffer weak, int rank) {
       if (is_in_window(buffer.state)) {
         // Its backward begins before its release: it is used in place.
         if (buffer.state == BufferState::kHeld) port_.copy_skipped(buffer);
         take_out(buffer);
       } else if (buffer.state == BufferState::kOffloaded) {
-        reloads_.push_back({std::move(weak), buffer.footprint});
+        reloads_.push_back({std::move(weak), rank});
       }
     });
   }
 
-  [[nodiscard]] bool may_reload(std::int64_t bytes, std::optional<std::int64_t> allowed) const {
-    const auto within = [&](std::int64_t limit) {
-      return prefetched_ == 0 || prefetched_ + bytes <= limit;
-    };
-    if (!allowed) return within(limits_.prefetch_window);
-    return on_device_ + bytes <= *allowed && within(limits_.prefetch);
+  /// Those at the front that are freed, or on the device again.
+  void forget_settled_reloads() {
+    while (!reloads_.empty()) {
+      const auto buffer = port_.lock(reloads_.front().buffer);
+      if (buffer && buffer->state == BufferState::kOffloaded) return;
+      reloads_.pop_front();
+    }
   }
 
-  bool start_reloads(std::optional<std::int64_t> allowed) {
+  [[nodiscard]] bool may_reload(const Buffer& buffer, int rank, std::int64_t on_device,
+                                std::int64_t under_way) {
+    const Pass& pass = port_.pass_of(buffer);
+    const bool listed = pass.residency != nullptr && !pass.residency->reloads.empty();
+    if (on_device_ + buffer.footprint > on_device) return false;
+    if (listed && rank >= pass.reload_until) return false;
+    const std::int64_t window = listed ? EngineLimits::kNone : limits_.prefetch_window;
+    return prefetched_ == 0 || prefetched_ + buffer.footprint <= std::min(window, under_way);
+  }
+
+  bool start_reloads(std::int64_t on_device, std::int64_t under_way) {
     bool any = false;
-    while (!reloads_.empty() && may_reload(reloads_.front().bytes, allowed)) {
+    for (forget_settled_reloads(); !reloads_.empty(); forget_settled_reloads()) {
       const auto buffer = port_.lock(reloads_.front().buffer);
+      if (!may_reload(*buffer, reloads_.front().rank, on_device, under_way)) break;
       reloads_.pop_front();
-      if (!buffer || buffer->state != BufferState::kOffloaded || try_adopt(*buffer)) continue;
+      if (try_adopt(*buffer)) continue;
       // Without memory it is reloaded when backward needs it: something else may be gone then.
       if (!port_.prefetch(*buffer)) return any;
       log(Command::kPrefetch, *buffer);
@@ -401,9 +419,7 @@ class StepMachine {
   EngineLimits limits_;
   std::int64_t on_device_ = 0;
   std::int64_t peak_ = 0;
-  std::deque<Entry> window_;    // The first and the last one were not taken out.
-  std::int64_t pending_ = 0;    // The sum of their bytes.
-  std::uint64_t entries_ = 0;   // So far.
+  ReleaseQueue<WeakBuffer> window_;
   int held_ = 0;                // Buffers that are held.
   std::deque<Reload> reloads_;  // Some may have been freed, or be on the device again.
   std::int64_t prefetched_ = 0;

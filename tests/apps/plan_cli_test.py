@@ -15,7 +15,7 @@ class Plan(OnFiles):
         self.assertIn(f"{out} is written", text)
         self.assertTrue(any(row[:3] == ["offload", "3", "9.0 MiB"] for row in cells(text)), text)
         plan = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(plan["schema"], "spillway.plan/5")
+        self.assertEqual(plan["schema"], "spillway.plan/6")
         decisions = plan["chunks"][0]["decisions"]
         self.assertEqual([each["action"]["kind"] for each in decisions], ["offload", "keep"] * 3 + ["keep", "keep"])
         self.assertEqual(decisions[0]["reason"], f"rule 1 ({self.rules}:1)")

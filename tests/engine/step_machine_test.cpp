@@ -6,6 +6,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -20,12 +21,13 @@ struct TestPass;
 struct TestBuffer : BufferRecord {
   TestPass* pass = nullptr;
   int item = 0;
-  bool original = false;  // The program has it, too.
+  bool original = false;   // The program has it, too.
+  bool evictable = false;  // It is to stay, but may be offloaded.
 };
 
 struct TestPass : PassRecord {
   int number = 0;
-  bool allowance = false;
+  Residency list;
   std::vector<std::shared_ptr<TestBuffer>> buffers;
 };
 
@@ -44,12 +46,12 @@ class TestPort {
   bool owner_moves = false;
   bool fails = false;  // Every command throws.
   TestPass* next = nullptr;
+  int evictions = 0;
 
   static TestPass& pass_of(const TestBuffer& buffer) { return *buffer.pass; }
   static int number_of(const TestPass& pass) { return pass.number; }
   static int item_of(const TestBuffer& buffer) { return buffer.item; }
   static std::shared_ptr<TestBuffer> lock(const WeakBuffer& buffer) { return buffer.lock(); }
-  static bool has_allowance(const TestPass& pass) { return pass.allowance; }
   bool copy_out(TestBuffer& buffer) {
     fail();
     return has_room && stays(buffer);
@@ -69,11 +71,23 @@ class TestPort {
   TestPass* next_backward() { return next; }
   template <typename F>
   void for_each_reload(TestPass& pass, F&& f) {
+    int rank = 0;
     for (std::size_t i = pass.buffers.size(); i-- > 0;) {
-      if (pass.buffers[i] != nullptr) f(*pass.buffers[i], WeakBuffer(pass.buffers[i]));
+      if (pass.buffers[i] != nullptr) f(*pass.buffers[i], WeakBuffer(pass.buffers[i]), rank);
+      ++rank;
     }
   }
-  void make_room(const TestPass& /*pass*/, std::int64_t /*allowed*/) {}
+  /// Those of `evictable`, the first saved first.
+  std::shared_ptr<TestBuffer> next_to_evict(TestPass& pass) {
+    for (auto& each : pass.buffers) {
+      if (each != nullptr && std::exchange(each->evictable, false) &&
+          each->state == BufferState::kResident) {
+        return each;
+      }
+    }
+    return nullptr;
+  }
+  void evicted(const TestBuffer& /*buffer*/, bool gone) { evictions += gone ? 1 : 0; }
   void flush() {}
   void entered(const TestBuffer& buffer) { counted += buffer.footprint; }
   void left(const TestBuffer& buffer) { counted -= buffer.footprint; }
@@ -84,8 +98,7 @@ class TestPort {
     passes.back()->number = static_cast<int>(passes.size()) - 1;
     return *passes.back();
   }
-  TestBuffer& save(TestPass& pass, std::int64_t bytes, bool offload,
-                   std::optional<std::int64_t> allowed = std::nullopt) {
+  TestBuffer& save(TestPass& pass, std::int64_t bytes, bool offload, const ByteLimit& limit = {}) {
     auto buffer = std::make_shared<TestBuffer>();
     buffer->pass = &pass;
     buffer->item = static_cast<int>(pass.buffers.size());
@@ -93,7 +106,7 @@ class TestPort {
     pass.buffers.push_back(buffer);
     machine.enter(*buffer);
     if (offload) machine.offload(*buffer, buffer);
-    machine.saved(pass, allowed);
+    machine.saved(pass, pass.buffers.size() - 1, limit);
     return *buffer;
   }
 
@@ -136,7 +149,7 @@ TEST(StepMachine, UsesInPlaceWhatItHasNotReleased) {
   port.machine.log_to(&port.log);
   port.machine.begin_backward(pass);
   port.machine.make_available(*pass.buffers[2]);
-  port.machine.prefetch(std::nullopt);
+  port.machine.prefetch(pass, 0);
   port.machine.make_available(*pass.buffers[0]);
   EXPECT_EQ(text_of(port.log), "prefetch 0.0, flush, wait 0.0");
   EXPECT_TRUE(pass.buffers[2]->read);
@@ -144,52 +157,93 @@ TEST(StepMachine, UsesInPlaceWhatItHasNotReleased) {
   EXPECT_EQ(pass.buffers[1]->state, BufferState::kInPlace);
 }
 
-TEST(StepMachine, SkipsTheCopiesThatTheStepBeforeDidNotNeed) {
+TEST(StepMachine, DoesNotCopyWhatTheListHolds) {
   TestPort port;
-  port.machine.set_limits({.offload_window = 20, .prefetch_window = 20});
-  TestPass& first = port.begin_pass();
-  for (int i = 0; i < 3; ++i) port.save(first, 10, true);
-  const PassTail tail = port.machine.tail_of(first);
-  EXPECT_EQ(tail, (PassTail{1, 10}));
-  port.machine.begin_backward(first);
-  for (const auto& each : first.buffers) (void)port.machine.drop(*each);
-
   port.machine.log_to(&port.log);
-  TestPass& second = port.begin_pass();
-  second.tail = tail;
-  for (int i = 0; i < 3; ++i) port.save(second, 10, true);
-  EXPECT_EQ(text_of(port.log), "copy out 1.0, release 1.0");
-  EXPECT_EQ(second.buffers[2]->state, BufferState::kHeld);
+  TestPass& pass = port.begin_pass();
+  pass.list = {.pending = {2, 2, 2}, .reloads = {1}, .own_reloads = 3, .held = {1, 2}};
+  pass.residency = &pass.list;
+  for (int i = 0; i < 3; ++i) port.save(pass, 10, true);
+  EXPECT_EQ(text_of(port.log), "copy out 0.0, release 0.0");
+  EXPECT_EQ(pass.buffers[2]->state, BufferState::kHeld);
   (void)port.begin_pass();  // Another forward: the backward is not near.
-  EXPECT_EQ(text_of(port.log), "copy out 1.0, release 1.0, copy out 1.1, copy out 1.2");
+  EXPECT_EQ(text_of(port.log), "copy out 0.0, release 0.0, copy out 0.1, copy out 0.2");
 }
 
-TEST(StepMachine, CopiesAtOnceWhereTheSizesAreNotThoseOfTheStepBefore) {
-  TestPort port;
-  port.machine.set_limits({.offload_window = 100});
-  port.machine.log_to(&port.log);
-  TestPass& pass = port.begin_pass();
-  pass.tail = {1, 10};
-  port.save(pass, 12, true);
-  port.save(pass, 10, true);
-  EXPECT_EQ(text_of(port.log), "copy out 0.0, copy out 0.1");
+/// Whatever the sizes are.
+TEST(StepMachine, FollowsTheListOfAPass) {
+  for (const std::int64_t bytes : {10, 1'000'000}) {
+    TestPort port;
+    port.machine.log_to(&port.log);
+    TestPass& pass = port.begin_pass();
+    pass.list = {.pending = {1, 2, 1, 1}, .reloads = {0, 2, 3}, .own_reloads = 4, .held = {}};
+    pass.residency = &pass.list;
+    for (int i = 0; i < 4; ++i) port.save(pass, bytes, true);
+    EXPECT_EQ(text_of(port.log),
+              "copy out 0.0, copy out 0.1, copy out 0.2, release 0.0, release 0.1, copy out 0.3, "
+              "release 0.2");
+    port.log.clear();
+    port.machine.begin_backward(pass);
+    port.machine.prefetch(pass, 0);
+    EXPECT_EQ(text_of(port.log), "");
+    port.machine.prefetch(pass, 1);  // The first one in the order of reloads was not released.
+    EXPECT_EQ(text_of(port.log), "prefetch 0.2, flush");
+    port.log.clear();
+    port.machine.prefetch(pass, 2);
+    EXPECT_EQ(text_of(port.log), "prefetch 0.1, flush");
+    port.log.clear();
+    port.machine.prefetch(pass, 7);  // As the last one: a graph that is read twice.
+    EXPECT_EQ(text_of(port.log), "");
+  }
 }
 
-TEST(StepMachine, ReleasesUntilTheAllowanceHoldsAndPrefetchesAsItLeavesRoom) {
+TEST(StepMachine, ReloadsForTheNextPassAsTheListSays) {
   TestPort port;
+  TestPass& first = port.begin_pass();
+  first.list = {.pending = {0, 0}, .reloads = {2, 3}, .own_reloads = 2, .held = {}};
+  first.residency = &first.list;
+  for (int i = 0; i < 2; ++i) port.save(first, 10, true);
+  TestPass& second = port.begin_pass();
+  second.list = {.pending = {0, 0}, .reloads = {2}, .own_reloads = 2, .held = {}};
+  second.residency = &second.list;
+  for (int i = 0; i < 2; ++i) port.save(second, 10, true);
+  port.machine.log_to(&port.log);
+  port.next = &second;
+  port.machine.begin_backward(first);
+  port.machine.prefetch(first, 0);
+  EXPECT_EQ(text_of(port.log), "prefetch 0.1, prefetch 0.0, flush");
+  EXPECT_EQ(port.machine.next_reload(), (std::pair<TestPass*, int>(&second, 0)));
+  port.log.clear();
+  port.machine.prefetch(first, 1);
+  EXPECT_EQ(text_of(port.log), "prefetch 1.1, flush");
+  EXPECT_EQ(port.machine.next_reload(), (std::pair<TestPass*, int>(&second, 1)));
+}
+
+TEST(StepMachine, KeepsToTheCapWhereSizesAreLargerThanProfiled) {
+  TestPort port;
+  port.machine.set_limits({.cap = 100});
   port.machine.log_to(&port.log);
   TestPass& pass = port.begin_pass();
-  pass.allowance = true;
-  port.save(pass, 10, true, 100);
-  port.save(pass, 10, true, 100);
-  port.save(pass, 10, false, 20);
-  EXPECT_EQ(text_of(port.log), "copy out 0.0, copy out 0.1, release 0.0");
+  pass.list = {.pending = {4, 4, 4, 4}, .reloads = {4, 4}, .own_reloads = 4, .held = {}};
+  pass.residency = &pass.list;
+  port.save(pass, 30, false).evictable = true;
+  port.save(pass, 30, false);
+  port.save(pass, 30, true);
+  EXPECT_EQ(text_of(port.log), "copy out 0.2");
+  // More is released than listed; then what was to stay is offloaded.
+  pass.reserve = 20;
+  port.save(pass, 30, false);
+  EXPECT_EQ(text_of(port.log), "copy out 0.2, release 0.2, copy out 0.0, release 0.0");
+  EXPECT_EQ(port.evictions, 1);
+  EXPECT_EQ(port.machine.on_device(), 60);
+  // Reloads wait.
   port.log.clear();
   port.machine.begin_backward(pass);
-  port.machine.prefetch(29);
+  port.machine.prefetch(pass, 0);
   EXPECT_EQ(text_of(port.log), "");
-  port.machine.prefetch(30);
-  EXPECT_EQ(text_of(port.log), "prefetch 0.0, flush");
+  (void)port.machine.drop(*pass.buffers[3]);
+  port.machine.prefetch(pass, 1);
+  EXPECT_EQ(text_of(port.log), "prefetch 0.2, flush");
 }
 
 TEST(StepMachine, PrefersTheOriginalThatTheProgramStillHas) {
@@ -216,7 +270,7 @@ TEST(StepMachine, ForgetsABufferThatDiedWithAnException) {
   std::size_t in_window = 0;
   port.machine.for_each_in_window([&](const TestBuffer&) { return ++in_window > 0; });
   EXPECT_EQ(in_window, 2U);
-  port.machine.saved(pass, 0);
+  port.machine.saved(pass, 9, {.on_device = 0});
   EXPECT_EQ(port.machine.on_device(), 10);  // What was not dropped.
 }
 
@@ -232,7 +286,7 @@ TEST(StepMachine, KeepsNoEntriesOfBuffersThatWereDropped) {
     (void)port.machine.drop(*pass.buffers[0]);
     pass.buffers[0].reset();
   }
-  EXPECT_EQ(port.machine.window_entries(), 1U);
+  EXPECT_EQ(port.machine.window().entries().size(), 1U);
 }
 
 TEST(StepMachine, LeavesABufferInPlaceWhoseReleaseFailed) {
@@ -253,7 +307,7 @@ TEST(StepMachine, LeavesABufferInPlaceWhoseReleaseFailed) {
   EXPECT_THROW(second(), std::runtime_error);  // Its own copy.
   EXPECT_EQ(pass.buffers.back()->state, BufferState::kResident);
   pass.buffers.pop_back();
-  EXPECT_THROW(port.machine.saved(pass, 0), std::runtime_error);
+  EXPECT_THROW(port.machine.saved(pass, 9, {.on_device = 0}), std::runtime_error);
   EXPECT_EQ(first.state, BufferState::kInPlace);
   port.fails = false;
   port.machine.begin_backward(pass);
@@ -265,11 +319,9 @@ TEST(StepMachine, LeavesABufferInPlaceWhoseReleaseFailed) {
 class RandomStep {
  public:
   explicit RandomStep(std::uint64_t seed) : random_(seed) {
-    port_.machine.set_limits(
-        {.offload_window = below(60),
-         .prefetch_window = below(60),
-         .pending_release = random_() % 2 == 0 ? EngineLimits::kNone : below(60),
-         .prefetch = random_() % 2 == 0 ? EngineLimits::kNone : below(60)});
+    port_.machine.set_limits({.offload_window = below(60),
+                              .prefetch_window = below(60),
+                              .cap = random_() % 2 == 0 ? EngineLimits::kNone : below(300)});
   }
 
   void run() {
@@ -288,20 +340,28 @@ class RandomStep {
     return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most));
   }
   bool one_in(int count) { return below(count) == 0; }
+  ByteLimit limit() { return one_in(2) ? ByteLimit{} : ByteLimit{below(200), below(60)}; }
 
   void forward() {
     TestPass& pass = port_.begin_pass();
-    pass.allowance = one_in(2);
-    if (one_in(2)) pass.tail = {static_cast<int>(below(6)), below(40)};
     const auto saves = static_cast<int>(1 + below(12));
+    if (one_in(2)) {
+      pass.list.own_reloads = saves;
+      int until = 0;
+      for (int i = 0; i < saves; ++i) {
+        pass.list.pending.push_back(static_cast<int>(below(6)));
+        pass.list.reloads.push_back(until += static_cast<int>(below(4)));
+        if (one_in(4)) pass.list.held.push_back(i);
+      }
+      pass.residency = &pass.list;
+    }
     for (int i = 0; i < saves; ++i) {
       port_.has_room = !one_in(8);
       port_.owner_moves = one_in(16);
-      std::optional<std::int64_t> allowed;
-      if (pass.allowance) allowed = below(200);
+      pass.reserve += below(10);
       port_.fails = one_in(20);
       try {
-        (void)port_.save(pass, 1 + below(20), !one_in(3), allowed);
+        (void)port_.save(pass, 1 + below(20), !one_in(3), limit());
       } catch (const std::runtime_error&) {
         // A session drops what could not be saved.
         drop(pass, pass.buffers.size() - 1);
@@ -311,8 +371,12 @@ class RandomStep {
       if (pass.buffers.back() == nullptr) continue;
       TestBuffer& buffer = *pass.buffers.back();
       buffer.original = one_in(6);
-      if (buffer.state == BufferState::kResident && buffer.offload < 0 && one_in(3)) {
-        port_.machine.discard(buffer);
+      if (buffer.state == BufferState::kResident) {
+        if (one_in(3)) {
+          port_.machine.discard(buffer);
+        } else {
+          buffer.evictable = one_in(2);
+        }
       }
       check();
       if (one_in(10)) drop(pass, static_cast<std::size_t>(below(static_cast<std::int64_t>(i) + 1)));
@@ -327,9 +391,7 @@ class RandomStep {
     for (std::size_t i = pass.buffers.size(); i-- > 0;) {
       port_.has_memory = !one_in(8);
       if (pass.buffers[i] != nullptr) read(*pass.buffers[i]);
-      std::optional<std::int64_t> allowed;
-      if (pass.allowance) allowed = below(200);
-      port_.machine.prefetch(allowed);
+      port_.machine.prefetch(pass, pass.buffers.size() - 1 - i, limit());
       check();
       if (!one_in(4)) drop(pass, i);
     }

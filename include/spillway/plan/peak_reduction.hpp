@@ -26,7 +26,7 @@ struct PeakReduction {
 
 /// Of a step after the first: what the first pass made for good, gradients and tables, is there
 /// before such a step and not counted, where a later pass was recorded
-/// (ChunkProfile::later_untracked_bytes). Windows and allowances of the plan are not looked at. Of
+/// (ChunkProfile::later_untracked_bytes). Windows and lists of the plan are not looked at. Of
 /// `options` the schedule and the ranks that share are. Empty where the profile has no times, which
 /// the simulator needs, or the plan was made for another one.
 /// Errors: as simulate() for a schedule.

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "spillway/core/bytes.hpp"
+#include "spillway/engine/residency.hpp"
 #include "spillway/plan/action.hpp"
 #include "spillway/plan/profile.hpp"
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanSchema = "spillway.plan/5";
+inline constexpr std::string_view kPlanSchema = "spillway.plan/6";
 
 inline constexpr Bytes kDefaultRecomputeCache{1ULL << 30U};
 
@@ -108,13 +109,8 @@ struct ChunkPlan {
   /// Buffers in the order backward asks for them, as in the profile; before each one that is
   /// recomputed stands what its replay reads. Anchors count on from the buffers' ids.
   std::vector<int> need_order;
-  /// By site: the limit on bytes of managed buffers and anchors, of all passes together, on the
-  /// device after its save; beyond it the oldest offloaded ones are released. Empty:
-  /// limits.offload_window applies.
-  std::vector<Bytes> forward_allowance;
-  /// By index in the order of unpacks: the limit on such bytes up to which buffers are prefetched
-  /// there. Empty: limits.prefetch_window applies.
-  std::vector<Bytes> backward_allowance;
+  /// When they are released and reloaded. Empty: the windows of `limits` apply.
+  ChunkResidency residency;
 
   bool operator==(const ChunkPlan&) const = default;
 };
@@ -122,11 +118,11 @@ struct ChunkPlan {
 struct Plan {
   std::string structure;  ///< structure_digest() of the profile it was made for.
   Limits limits;
-  /// Besides allowances: the limits on bytes of offloaded buffers that are pending release on the
-  /// device, and on prefetched bytes. A buffer that stays for longer than its copy takes has others
-  /// allocated around it and leaves holes. Empty: only allowances apply.
-  std::optional<Bytes> max_pending_release;
-  std::optional<Bytes> max_prefetch;
+  /// Bytes of managed buffers and anchors, of all passes together, for which the budget has room at
+  /// every moment of the step. A pass that saves more than profiled keeps to it, less what it has
+  /// grown by: more is released than the lists say, reloads wait, and what the planner keeps is
+  /// offloaded. One without a list keeps to it, too.
+  std::optional<Bytes> cap;
   /// The planner's budget: bytes of a step above what is allocated before it.
   std::optional<Bytes> budget;
   std::optional<std::int64_t> predicted_step_ns;

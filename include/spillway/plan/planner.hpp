@@ -64,7 +64,7 @@ struct PlannerOptions {
 
 /// A plan and how good it is. Times and bytes are those of the simulator.
 struct PlannedStep {
-  Plan plan;                 ///< With predictions, bound and allowances.
+  Plan plan;                 ///< With predictions, bound and lists.
   std::int64_t base_ns = 0;  ///< Of a step in which everything is kept.
   Bytes base_peak;           ///< The peak of that step.
   std::int64_t step_ns = 0;

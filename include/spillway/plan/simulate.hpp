@@ -105,7 +105,7 @@ struct Simulation {
 struct SimulateOptions {
   PassSchedule schedule;  ///< Empty: one_pass().
   bool trace = false;     ///< Fill in `spans`, `transfers` and `memory`.
-  Limits windows;         ///< Used where the plan has neither allowances nor limits.
+  Limits windows;         ///< Used where the plan has neither lists nor limits.
   ShardModel shard = {};  ///< The ranks that share what the plan shards.
 };
 
@@ -118,24 +118,26 @@ struct SimulateOptions {
 [[nodiscard]] Simulation simulate(const Profile& profile, const Plan& plan,
                                   const SimulateOptions& options = {});
 
-/// Fills in the plan's allowances so that, with the profiled sizes, device memory stays within
-/// `budget` if the plan's decisions permit it: releases as late and reloads as early as memory
-/// allows. An empty schedule: one_pass().
-/// Passes in flight of one chunk share its allowances, which fit some of them better than others: a
-/// budget near the smallest possible one may be missed there. simulate() shows whether it is.
+/// Gives the plan residency lists for each pass of the schedule, instead of any it has, so that
+/// with the profiled sizes device memory stays within `budget` if the plan's decisions permit it:
+/// releases as late and reloads as early as memory allows; and a cap for larger sizes. An empty
+/// schedule: one_pass().
+/// With passes in flight a budget near the smallest possible one may be missed. simulate() shows
+/// whether it is.
 /// Errors: as simulate().
-void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
-                    const PassSchedule& schedule = {});
+void set_residency(const Profile& profile, Bytes budget, Plan& plan,
+                   const PassSchedule& schedule = {}, const ShardModel& shard = {});
 
-/// Chooses offload and prefetch windows for a plan by rules: allowances for the least memory that
-/// takes no longer than windows of one layer's offloaded bytes (at most 1 GiB) would, even with a
-/// link that is a tenth slower than profiled; where the plan's limits have a slowdown, no longer
-/// than such windows and the slowdown allow. Where no such allowances exist, or the profile has no
-/// times, limits for such windows. A plan that shards gets limits from sizes alone, so that they
-/// are the same on all ranks: an offload window of one layer's bytes, and no more prefetched
-/// all-gathers than gather_order() has. A plan that has windows or allowances is not changed.
+/// Gives a plan by rules residency lists, unless it has some. If the plan or `given`, in this
+/// order, have windows: the lists of a step under these. Else those for the least memory that takes
+/// no longer than windows of one layer's offloaded bytes (at most 1 GiB) would, even with a link
+/// that is a tenth slower than profiled; where the plan's limits have a slowdown, no longer than
+/// such windows and the slowdown allow. Where there are none, such windows, in the plan's limits
+/// too. A plan that shards gets windows from sizes alone, so that they are the same on all ranks:
+/// an offload window of one layer's bytes, and no more prefetched all-gathers than gather_order()
+/// has. Where the profile has no times, a plan gets windows and no lists.
 /// Errors: as simulate().
 void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule = {},
-                 const ShardModel& shard = {});
+                 const ShardModel& shard = {}, const Limits& given = {});
 
 }  // namespace spillway

@@ -104,8 +104,8 @@ struct SessionOptions {
   /// back what a plan does not need, after a few steps of it.
   Bytes prepare;
   /// Offload and prefetch window where neither rules nor plan set them. If nothing sets a window,
-  /// plans by rules get allowances instead: the least memory that costs no time, computed from the
-  /// profile and, once, from a timed step; 1 GiB each where that is not possible.
+  /// plans by rules get the least memory that costs no time, computed from the profile and, once,
+  /// from a timed step; 1 GiB each where that is not possible.
   std::optional<Bytes> offload_window;
   std::optional<Bytes> prefetch_window;
   /// Limit on intermediate results that recomputation keeps for reuse, where neither rules nor plan

@@ -231,7 +231,7 @@ PlanningJob::Question BudgetPlanner::question() const {
   question.options.schedule = current_.schedule();
   question.options.shard = session_.shard_model();
   if (session_.ranks().together) {
-    // Sharded parts use these windows even where allowances exist.
+    // Sharded parts use these windows even where lists exist.
     if (!limits.offload_window)
       limits.offload_window = options_.offload_window.value_or(small_window(profile));
     if (!limits.prefetch_window)

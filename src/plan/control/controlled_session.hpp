@@ -33,14 +33,15 @@ class ControlledSession {
   ControlledSession& operator=(const ControlledSession&) = delete;
 
   /// Changes decisions of a plan that is about to be adopted: what an earlier step found must not
-  /// be moved is kept.
-  virtual void amend(Plan& plan) const = 0;
+  /// be moved is kept. Returns whether there were any.
+  [[nodiscard]] virtual bool amend(Plan& plan) const = 0;
   /// The next step executes another plan: what was learned under the last one is void.
   virtual void plan_adopted() = 0;
   /// The plan has other decisions or windows, which the next step executes.
   virtual void plan_revised() = 0;
-  /// The profile or the schedule of a plan by rules has changed: its windows are fitted again.
-  virtual void fit_windows() = 0;
+  /// Decisions of the plan, its profile or its schedule have changed: gives it other residency
+  /// lists, if it is to have some.
+  virtual void renew_lists() = 0;
 
   virtual void count_fallback(const std::string& reason) = 0;
   /// Counts the exception that is being handled.

@@ -1,5 +1,6 @@
 #include "plan/control/current_plan.hpp"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -42,10 +43,15 @@ bool CurrentPlan::adopt_given() {
 
 void CurrentPlan::adopt(Plan plan) {
   if (!plan.limits.recompute_cache) plan.limits.recompute_cache = recompute_cache_;
-  session_.amend(plan);
+  const bool amended = session_.amend(plan);
+  // One of the last schema, or made by hand.
+  const bool lacks_lists = given_ && std::ranges::all_of(plan.chunks, [](const ChunkPlan& chunk) {
+                             return chunk.residency.empty();
+                           });
   plan_ = std::make_shared<const Plan>(std::move(plan));
   demoted_.clear();
   adopted_();
+  if (amended || lacks_lists) session_.renew_lists();
 }
 
 void CurrentPlan::adopt_interim() {

@@ -130,12 +130,15 @@ std::optional<Bytes> PlanController::host_memory_to_keep(const StepTask& step, B
 bool PlanController::adopt_recording(Recording recording) {
   current_.set_profile(std::move(recording.profile));
   if (current_.adopt_given()) return false;
-  if (!options_.budget) return plan_by_rules(std::move(recording));
+  if (!options_.budget) {
+    plan_by_rules(std::move(recording));
+    return true;
+  }
   budget_.plan_for(std::move(recording));
   return false;
 }
 
-bool PlanController::plan_by_rules(Recording recording) {
+void PlanController::plan_by_rules(Recording recording) {
   const Profile& profile = *current_.profile();
   Plan plan = make_plan(profile, options_.rules);
   modes_.on(ModeEvent::kPlanAdopted);
@@ -144,19 +147,19 @@ bool PlanController::plan_by_rules(Recording recording) {
   const Limits& limits = current_.plan()->limits;
   const bool given = options_.offload_window || options_.prefetch_window || limits.offload_window ||
                      limits.prefetch_window;
-  if (given) return false;
-  times_.profile_replaced();
-  modes_.on(has_times(profile) ? ModeEvent::kTimesAsked : ModeEvent::kTimesNotNeeded);
+  if (!given) {
+    times_.profile_replaced();
+    modes_.on(has_times(profile) ? ModeEvent::kTimesAsked : ModeEvent::kTimesNotNeeded);
+  }
   current_.set_schedule(recording.announced.empty() ? std::move(recording.schedule)
                                                     : known_part(recording.announced, profile));
-  return true;
 }
 
 void PlanController::update_times(bool wait) {
   if (!read_times(wait)) return;
   if (options_.budget) return budget_.start_planning();
   current_.cache().clear();
-  session_.fit_windows();
+  session_.renew_lists();
 }
 
 bool PlanController::read_times(bool wait) {

@@ -108,14 +108,14 @@ class PlanController {
   [[nodiscard]] std::optional<Bytes> host_memory_to_keep(const StepTask& step, Bytes reach,
                                                          Bytes pinned);
   /// After a recording step: adopts the plan that was given, or the rules' plan, or plans for the
-  /// budget. Returns whether the plan is to get the windows that fit its profile best.
+  /// budget. Returns whether the plan is by rules, and is to get residency lists.
   [[nodiscard]] bool adopt_recording(Recording recording);
   /// Updates the profile by the times of the timed steps, if the device has finished them, and
   /// replans if they differ. `wait`: waits for the device.
   void update_times(bool wait);
 
  private:
-  [[nodiscard]] bool plan_by_rules(Recording recording);
+  void plan_by_rules(Recording recording);
   /// Returns whether the profile has other times than before.
   [[nodiscard]] bool read_times(bool wait);
   [[nodiscard]] SimulateOptions simulated_as_now() const;

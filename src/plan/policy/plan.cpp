@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "plan/profile/common_fields.hpp"
 #include "util/files.hpp"
@@ -74,6 +75,21 @@ void describe(Fields& fields, Value& sites) {
   fields.digest("signature", sites.signature);
 }
 
+template <typename Fields, MaybeConst<Residency> Value>
+void describe(Fields& fields, Value& list) {
+  fields("pending", list.pending);
+  fields("reloads", list.reloads);
+  fields("own_reloads", list.own_reloads);
+  fields("held", list.held);
+}
+
+template <typename Fields, MaybeConst<ChunkResidency> Value>
+void describe(Fields& fields, Value& residency) {
+  fields("unpack_order", residency.unpack_order);
+  fields("lists", residency.lists);
+  fields("list_of_pass", residency.list_of_pass);
+}
+
 template <typename Fields, MaybeConst<ChunkPlan> Value>
 void describe(Fields& fields, Value& chunk) {
   fields("chunk", chunk.chunk);
@@ -83,16 +99,14 @@ void describe(Fields& fields, Value& chunk) {
   fields("calls_before_first_save", chunk.calls_before_first_save);
   fields("operators", chunk.operators);
   fields("need_order", chunk.need_order);
-  fields("forward_allowance", chunk.forward_allowance);
-  fields("backward_allowance", chunk.backward_allowance);
+  fields("residency", chunk.residency);
 }
 
 template <typename Fields, MaybeConst<Plan> Value>
 void describe(Fields& fields, Value& plan) {
   fields("structure", plan.structure);
   fields("limits", plan.limits);
-  fields("max_pending_release", plan.max_pending_release);
-  fields("max_prefetch", plan.max_prefetch);
+  fields("cap", plan.cap);
   fields("budget", plan.budget);
   fields("predicted_step_ns", plan.predicted_step_ns);
   fields("predicted_peak", plan.predicted_peak);
@@ -104,6 +118,8 @@ void describe(Fields& fields, Value& plan) {
 }
 
 namespace {
+
+constexpr std::string_view kOldPlanSchema = "spillway.plan/5";
 
 void check_anchor(const ChunkPlan& chunk, const Anchor& anchor, const JsonPath& path,
                   const JsonSource& source) {
@@ -166,12 +182,37 @@ void check_sites(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
   if (!sites.signature.empty()) same("signature", sites.signature.size());
 }
 
-void check_allowances(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
-  const std::size_t sites = chunk.sites.kind.size();
-  if (chunk.forward_allowance.empty() || chunk.forward_allowance.size() == sites) return;
-  refuse(source, JsonPath(path, "forward_allowance"),
-         "none or one for each site wanted: " + std::to_string(sites) + ", found " +
-             std::to_string(chunk.forward_allowance.size()));
+void check_list(const Residency& list, const ChunkPlan& chunk, const JsonPath& path,
+                const JsonSource& source) {
+  const auto same = [&](const char* name, std::size_t found, std::size_t wanted, const char* of) {
+    if (found == wanted) return;
+    refuse(source, JsonPath(path, name),
+           "one for each " + std::string(of) + " wanted: " + std::to_string(wanted) + ", found " +
+               std::to_string(found));
+  };
+  same("pending", list.pending.size(), chunk.sites.kind.size(), "site");
+  same("reloads", list.reloads.size(), chunk.residency.unpack_order.size(), "unpack");
+  const std::size_t items = chunk.decisions.size() + chunk.anchors.size();
+  constexpr std::size_t kMost = std::numeric_limits<int>::max();
+  check_indices(list.pending, kMost, "number", JsonPath(path, "pending"), source);
+  check_indices(list.reloads, kMost, "number", JsonPath(path, "reloads"), source);
+  check_index(list.own_reloads, items + 1, "number", JsonPath(path, "own_reloads"), source);
+  check_indices(list.held, items, "buffer or anchor", JsonPath(path, "held"), source);
+  if (!std::ranges::is_sorted(list.held)) {
+    refuse(source, JsonPath(path, "held"), "ascending numbers wanted");
+  }
+}
+
+void check_residency(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
+  const ChunkResidency& residency = chunk.residency;
+  check_indices(residency.unpack_order, chunk.decisions.size(), "buffer",
+                JsonPath(path, "unpack_order"), source);
+  check_indices(residency.list_of_pass, residency.lists.size(), "list",
+                JsonPath(path, "list_of_pass"), source);
+  const JsonPath lists(path, "lists");
+  for (std::size_t i = 0; i < residency.lists.size(); ++i) {
+    check_list(residency.lists[i], chunk, JsonPath(lists, i), source);
+  }
 }
 
 void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource& source) {
@@ -196,7 +237,28 @@ void check_chunk(const ChunkPlan& chunk, const JsonPath& path, const JsonSource&
   check_sum(chunk.decisions, bytes, kMostBytesOfList, " bytes", decisions, source);
   check_sum(chunk.anchors, bytes, kMostBytesOfList, " bytes", JsonPath(path, "anchors"), source);
   check_sites(chunk, JsonPath(path, "sites"), source);
-  check_allowances(chunk, path, source);
+  check_residency(chunk, JsonPath(path, "residency"), source);
+}
+
+/// The last schema had limits in bytes by site and unpack instead of lists: only the smallest
+/// of them is of use.
+void upgrade(Json& json) {
+  for (const char* limit : {"max_pending_release", "max_prefetch"}) json.erase(limit);
+  if (!json.contains("chunks") || !json["chunks"].is_array()) return;
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (Json& chunk : json["chunks"]) {
+    if (!chunk.is_object()) continue;
+    for (const char* list : {"forward_allowance", "backward_allowance"}) {
+      if (chunk.contains(list) && chunk[list].is_array()) {
+        for (const Json& each : chunk[list]) {
+          if (each.is_number_unsigned()) least = std::min(least, each.get<std::uint64_t>());
+        }
+      }
+      chunk.erase(list);
+    }
+    chunk["residency"] = JsonWriter::write_value(ChunkResidency());
+  }
+  if (least < std::numeric_limits<std::uint64_t>::max()) json["cap"] = least;
 }
 
 }  // namespace
@@ -238,9 +300,12 @@ std::string to_json(const Plan& plan) { return write_document(plan, kPlanSchema)
 
 Plan plan_from_json(std::string_view text, std::string_view file_name) {
   const JsonSource source{"plan", file_name};
-  // The schema before had no signatures.
-  auto plan = read_document<Plan>(text, source, kPlanSchema, "spillway.plan/4");
+  Json json = parse_document(text, source, kPlanSchema, kOldPlanSchema);
+  if (json["schema"] == kOldPlanSchema) upgrade(json);
+  json.erase("schema");
   const JsonPath root;
+  Plan plan;
+  JsonReader::read(json, root, source, plan);
   const JsonPath chunks(root, "chunks");
   for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
     check_chunk(plan.chunks[i], JsonPath(chunks, i), source);

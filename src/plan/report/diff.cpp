@@ -127,14 +127,8 @@ std::vector<std::string> other_changes(const Plan& from, const Plan& to) {
        "recorded operators");
   note(same_in_chunks(from, to, [](const ChunkPlan& each) { return each.need_order; }),
        "order of needs");
-  note(same_in_chunks(from, to,
-                      [](const ChunkPlan& each) {
-                        return std::pair(each.forward_allowance, each.backward_allowance);
-                      }),
-       "allowances");
-  note(std::pair(from.max_pending_release, from.max_prefetch) ==
-           std::pair(to.max_pending_release, to.max_prefetch),
-       "limits on pending releases and prefetched bytes");
+  note(same_in_chunks(from, to, [](const ChunkPlan& each) { return each.residency; }),
+       "residency lists");
   note(from.recompute_collectives == to.recompute_collectives, "recomputed collectives");
   note(from.notes == to.notes, "notes");
   return others;
@@ -155,6 +149,7 @@ PlanDifference difference(const Plan& from, const Plan& to) {
   const Limits& after = to.limits;
   add_if_changed(found.bytes, "budget", from.budget, to.budget);
   add_if_changed(found.bytes, "predicted peak", from.predicted_peak, to.predicted_peak);
+  add_if_changed(found.bytes, "cap", from.cap, to.cap);
   add_if_changed(found.bytes, "host memory", before.host, after.host);
   add_if_changed(found.bytes, "offload window", before.offload_window, after.offload_window);
   add_if_changed(found.bytes, "prefetch window", before.prefetch_window, after.prefetch_window);

@@ -167,8 +167,17 @@ std::string limits(const Plan& plan) {
   add("prefetch window", plan.limits.prefetch_window);
   add("smallest buffer", plan.limits.min_size);
   if (plan.limits.recompute_cache) add("recompute cache", plan.limits.recompute_cache);
-  if (plan.max_pending_release) add("pending release", plan.max_pending_release);
-  if (plan.max_prefetch) add("prefetched", plan.max_prefetch);
+  if (plan.cap) add("cap on managed buffers", plan.cap);
+  std::size_t lists = 0;
+  std::size_t passes = 0;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    lists += chunk.residency.lists.size();
+    passes += chunk.residency.list_of_pass.size();
+  }
+  if (passes > 0) {
+    table.push_back({"residency lists", std::to_string(lists) + " for " + std::to_string(passes) +
+                                            (passes == 1 ? " pass" : " passes")});
+  }
   return "limits\n" + in_columns(table, {}, 2);
 }
 

@@ -8,11 +8,8 @@ namespace spillway {
 namespace {
 
 Plan without_windows(Plan plan) {
-  for (ChunkPlan& chunk : plan.chunks) {
-    chunk.forward_allowance.clear();
-    chunk.backward_allowance.clear();
-  }
-  plan.max_pending_release = plan.max_prefetch = std::nullopt;
+  for (ChunkPlan& chunk : plan.chunks) chunk.residency = {};
+  plan.cap.reset();
   plan.limits.offload_window = plan.limits.prefetch_window = Bytes(0);
   return plan;
 }

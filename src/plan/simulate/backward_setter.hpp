@@ -1,13 +1,11 @@
-/// Finds the allowances of unpacks. Internal; see set_allowances().
+/// Finds the targets of unpacks. Internal; see Simulator::set_residency().
 #pragma once
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "plan/simulate/allowances.hpp"
+#include "plan/simulate/byte_targets.hpp"
 #include "plan/simulate/step_walk.hpp"
 
 namespace spillway {
@@ -17,7 +15,7 @@ namespace spillway {
 /// that pass release sooner, which it may have to wait for.
 class BackwardSetter final : public StepListener {
  public:
-  BackwardSetter(std::int64_t budget, int carried, const Allowances& forward)
+  BackwardSetter(std::int64_t budget, int carried, const PassTargets& forward)
       : budget_(budget), carried_(carried), forward_(forward) {}
 
   void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
@@ -30,39 +28,38 @@ class BackwardSetter final : public StepListener {
     replay_slack_ = std::min(replay_slack_, budget_ - bytes);
   }
 
-  std::optional<std::int64_t> saved(const StepWalk& /*walk*/, const StepPosition& position,
-                                    int site) override {
+  ByteLimit saved(const StepWalk& /*walk*/, const StepPosition& position, int site) override {
     points_.push_back({});
-    return forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
+    return {forward_[to_index(position.pass)][to_index(site)]};
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& walk, const StepPosition& position,
-                                       int unpack, std::int64_t fetched) override {
+  ByteLimit unpacked(const StepWalk& walk, const StepPosition& position, int unpack,
+                     std::int64_t fetched) override {
     Point point;
-    point.chunk = position.chunk;
+    point.pass = position.pass;
     point.unpack = unpack;
     point.managed_bytes = walk.managed_bytes();
-    point.before = std::exchange(replay_slack_, kNoAllowance);
+    point.before = std::exchange(replay_slack_, EngineLimits::kNone);
     // Nothing can be prefetched for a backward that has not begun.
     const bool first = std::exchange(last_pass_, position.pass) != position.pass;
     point.fetched = first ? 0 : fetched;
     points_.push_back(point);
-    return 0;
+    return {0};
   }
 
-  void fill_in(Allowances& backward) const {
-    std::int64_t prefetched = kNoAllowance;  // The most that may be there early, at the next point.
+  void fill_in(PassTargets& backward) const {
+    std::int64_t prefetched =
+        EngineLimits::kNone;  // The most that may be there early, at the next point.
     std::int64_t next_fetched = 0;
     for (std::size_t i = points_.size(); i-- > 0;) {
       const Point& point = points_[i];
-      if (prefetched < kNoAllowance) prefetched += next_fetched;
+      if (prefetched < EngineLimits::kNone) prefetched += next_fetched;
       const bool save = point.unpack < 0;
       const std::int64_t room = save ? point.slack / 100 * carried_ : point.slack;
       prefetched = std::max<std::int64_t>(0, std::min(prefetched, room));
       if (point.unpack >= 0) {
-        std::int64_t& least =
-            backward[static_cast<std::size_t>(point.chunk)][static_cast<std::size_t>(point.unpack)];
-        least = std::min(least, point.managed_bytes + prefetched);
+        backward[to_index(point.pass)][to_index(point.unpack)] =
+            std::min(EngineLimits::kNone, point.managed_bytes + prefetched);
       }
       prefetched = std::max<std::int64_t>(0, std::min(prefetched, point.before));
       next_fetched = point.fetched;
@@ -71,19 +68,19 @@ class BackwardSetter final : public StepListener {
 
  private:
   struct Point {
-    int chunk = 0;
+    int pass = 0;
     int unpack = -1;  // -1: a save.
     std::int64_t managed_bytes = 0;
     std::int64_t fetched = 0;
-    std::int64_t slack = kNoAllowance;   // Up to the next point.
-    std::int64_t before = kNoAllowance;  // During the replay that led to this point.
+    std::int64_t slack = EngineLimits::kNone;   // Up to the next point.
+    std::int64_t before = EngineLimits::kNone;  // During the replay that led to this point.
   };
 
   std::int64_t budget_;
   int carried_;
-  const Allowances& forward_;
+  const PassTargets& forward_;
   std::vector<Point> points_;
-  std::int64_t replay_slack_ = kNoAllowance;
+  std::int64_t replay_slack_ = EngineLimits::kNone;
   int last_pass_ = -1;
 };
 

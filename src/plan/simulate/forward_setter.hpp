@@ -1,13 +1,12 @@
-/// Finds the allowances of saves. Internal; see set_allowances().
+/// Finds the targets of saves. Internal; see Simulator::set_residency().
 #pragma once
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "plan/simulate/allowances.hpp"
+#include "plan/simulate/byte_targets.hpp"
 #include "plan/simulate/release_interval.hpp"
 #include "plan/simulate/step_walk.hpp"
 
@@ -16,10 +15,9 @@ namespace spillway {
 /// Releases as late as the next save allows.
 class ForwardSetter final : public StepListener {
  public:
-  ForwardSetter(std::int64_t budget, Allowances& forward) : budget_(budget), forward_(forward) {}
+  ForwardSetter(std::int64_t budget, PassTargets& forward) : budget_(budget), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
-                                    int site) override {
+  ByteLimit saved(const StepWalk& walk, const StepPosition& position, int site) override {
     const StepInterval interval = until_next_save(walk, position);
     const Releases releases =
         releases_for(interval, budget_, walk.managed_bytes(), [&](const auto& release) {
@@ -32,17 +30,15 @@ class ForwardSetter final : public StepListener {
           });
         });
     const std::int64_t room = releases.managed_bytes + budget_ - releases.most;
-    const std::int64_t allowance =
+    const std::int64_t target =
         std::max(releases.managed_bytes, std::min(room, releases.before - 1));
-    std::int64_t& least =
-        forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
-    least = std::min(least, allowance);
-    return allowance;
+    forward_[to_index(position.pass)][to_index(site)] = target;
+    return {target};
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
-                                       int /*unpack*/, std::int64_t /*fetched*/) override {
-    return 0;
+  ByteLimit unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/, int /*unpack*/,
+                     std::int64_t /*fetched*/) override {
+    return {0};
   }
 
  private:
@@ -91,7 +87,7 @@ class ForwardSetter final : public StepListener {
   }
 
   std::int64_t budget_;
-  Allowances& forward_;
+  PassTargets& forward_;
 };
 
 }  // namespace spillway

@@ -1,13 +1,11 @@
-/// Finds the allowances of the last saves before backward. Internal; see set_allowances().
+/// Finds the targets of the last saves before backward. Internal; see Simulator::set_residency().
 #pragma once
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "plan/simulate/allowances.hpp"
+#include "plan/simulate/byte_targets.hpp"
 #include "plan/simulate/release_interval.hpp"
 #include "plan/simulate/step_walk.hpp"
 
@@ -19,19 +17,17 @@ namespace spillway {
 class LastSaveSetter final : public StepListener {
  public:
   /// `reserve`: bytes to leave for reloads where an older pass's backward follows.
-  LastSaveSetter(std::int64_t budget, std::int64_t reserve, Allowances& forward)
+  LastSaveSetter(std::int64_t budget, std::int64_t reserve, PassTargets& forward)
       : budget_(budget), reserve_(reserve), forward_(forward) {}
 
-  std::optional<std::int64_t> saved(const StepWalk& walk, const StepPosition& position,
-                                    int site) override {
+  ByteLimit saved(const StepWalk& walk, const StepPosition& position, int site) override {
     finish();
     const PlannedChunk& chunk = walk.chunk_of(position);
     const bool last = static_cast<std::size_t>(site) + 1 == chunk.model->save_moment.size();
-    const std::int64_t most =
-        forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
-    if (!last) return most;
+    std::int64_t& most = forward_[to_index(position.pass)][to_index(site)];
+    if (!last) return {most};
     walk_ = &walk;
-    least_ = &forward_[static_cast<std::size_t>(position.chunk)][static_cast<std::size_t>(site)];
+    least_ = &most;
     target_ = walk.backward_follows(position.pass) ? budget_ : budget_ - reserve_;
     managed_bytes_ = walk.managed_bytes();
     interval_ = {};
@@ -44,7 +40,7 @@ class LastSaveSetter final : public StepListener {
       }
       return true;
     });
-    return most;
+    return {most};
   }
 
   void computes(const StepPosition& position, std::int64_t /*ns*/, std::int64_t bytes) override {
@@ -57,9 +53,9 @@ class LastSaveSetter final : public StepListener {
       interval_.add(2 * walk_->position(position.pass, position.moment) + 1, bytes);
   }
 
-  std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
-                                       int /*unpack*/, std::int64_t /*fetched*/) override {
-    return 0;
+  ByteLimit unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/, int /*unpack*/,
+                     std::int64_t /*fetched*/) override {
+    return {0};
   }
 
   void finish() {
@@ -95,7 +91,7 @@ class LastSaveSetter final : public StepListener {
 
   std::int64_t budget_;
   std::int64_t reserve_;
-  Allowances& forward_;
+  PassTargets& forward_;
   const StepWalk* walk_ = nullptr;  // During an interval.
   std::int64_t* least_ = nullptr;
   bool changed_ = false;

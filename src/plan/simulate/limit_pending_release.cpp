@@ -29,33 +29,36 @@ Bytes offloaded_of_a_layer(const Profile& profile, const Plan& plan) {
 
 }  // namespace
 
-void Simulator::limit_pending_release(Plan& plan) const {
-  plan.max_pending_release = plan.max_prefetch = std::nullopt;
+void Simulator::limit_pending_release(ByteTargets& targets, Plan& plan) const {
   const Bytes layer = offloaded_of_a_layer(profile_, plan);
   if (layer == Bytes(0)) return;
   const Simulation free = run(plan);
   const auto longest = static_cast<double>(free.step_ns) * (1 + kSameStepTime);
-  const auto costs_nothing = [&] {
-    const Simulation found = run(plan);
-    return static_cast<double>(found.step_ns) <= longest && found.peak <= free.peak;
+  const auto costs_nothing = [&](std::int64_t pending_release, std::int64_t prefetch) {
+    ByteTargets limited = targets;
+    limited.pending_release = pending_release;
+    limited.prefetch = prefetch;
+    Plan tried = plan;
+    (void)set_residency(limited, tried);
+    const Simulation found = run(tried);
+    if (static_cast<double>(found.step_ns) > longest || found.peak > free.peak) return false;
+    targets = std::move(limited);
+    plan = std::move(tried);
+    return true;
   };
-  for (const unsigned percent : kPercent) {
-    const Bytes limit(layer.count() / 100 * percent);
-    plan.max_pending_release = plan.max_prefetch = limit;
-    if (costs_nothing()) return;
+  const auto percent_of_layer = [&](unsigned percent) {
+    return EngineLimits::count(Bytes(layer.count() / 100 * percent));
+  };
+  for (std::size_t i = 0; i < kPercent.size(); ++i) {
+    const std::int64_t limit = percent_of_layer(kPercent[i]);
+    if (costs_nothing(limit, limit)) return;
     // Usually one of the two limits costs the time.
-    plan.max_prefetch = std::nullopt;
-    if (costs_nothing()) {
-      for (const unsigned more : kPercent) {
-        if (more <= percent) continue;
-        plan.max_prefetch = Bytes(layer.count() / 100 * more);
-        if (costs_nothing()) return;
-      }
-      plan.max_prefetch = std::nullopt;
-      return;
+    if (!costs_nothing(limit, EngineLimits::kNone)) continue;
+    for (std::size_t more = i + 1; more < kPercent.size(); ++more) {
+      if (costs_nothing(limit, percent_of_layer(kPercent[more]))) return;
     }
+    return;
   }
-  plan.max_pending_release = plan.max_prefetch = std::nullopt;
 }
 
 }  // namespace spillway

@@ -57,30 +57,29 @@ LayerBytes of_a_layer(const Profile& profile, const Plan& plan, int ranks) {
   return most;
 }
 
-bool has_windows(const Plan& plan) {
-  return plan.limits.offload_window || plan.limits.prefetch_window ||
-         std::any_of(plan.chunks.begin(), plan.chunks.end(),
-                     [](const ChunkPlan& chunk) { return !chunk.forward_allowance.empty(); });
-}
-
-/// Sets allowances that take no longer than the constant windows `windows`, but for a share
-/// `slowdown` of the step, if there are some.
-bool set_free_allowances(const Simulator& simulator, const Limits& windows, double slowdown,
-                         Plan& plan) {
+/// Sets lists that take no longer than the constant windows `windows`, but for a share `slowdown`
+/// of the step, if there are some.
+bool set_free_residency(const Simulator& simulator, const Limits& windows, double slowdown,
+                        Plan& plan) {
   Limits nothing;
   nothing.offload_window = nothing.prefetch_window = Bytes(0);
-  const Simulation constant = simulator.run(plan, windows);
-  const Simulation least = simulator.run(plan, nothing);
+  const auto with = [&](const Limits& constant) {
+    Plan under = plan;
+    simulator.set_residency_of_windows(constant, under);
+    return simulator.run(under);
+  };
+  const Simulation constant = with(windows);
+  const Simulation least = with(nothing);
   if (least.peak >= constant.peak) return false;
   const auto longest = static_cast<double>(constant.step_ns) * (1 + slowdown);
-  std::optional<Plan> best;
+  std::optional<std::pair<ByteTargets, Plan>> best;
   const auto try_with = [&](unsigned permille) {
-    Plan tight = plan;
     const Bytes more((constant.peak - least.peak).count() / 1000 * permille);
-    simulator.set_allowances(least.peak + more, tight);
+    Plan tight = plan;
+    ByteTargets targets = simulator.set_residency(least.peak + more, tight);
     const Simulation found = simulator.run(tight);
     if (found.peak >= constant.peak || static_cast<double>(found.step_ns) > longest) return false;
-    best = std::move(tight);
+    best = {std::move(targets), std::move(tight)};
     return true;
   };
   unsigned slow = 0;
@@ -94,7 +93,10 @@ bool set_free_allowances(const Simulator& simulator, const Limits& windows, doub
       const unsigned middle = (slow + fast) / 2;
       (try_with(middle) ? fast : slow) = middle;
     }
-    plan = std::move(*best);
+    auto& [targets, found] = *best;
+    simulator.limit_pending_release(targets, found);
+    plan = std::move(found);
+    plan.cap.reset();  // Larger steps need more, and there is no budget.
     return true;
   }
   return false;
@@ -103,25 +105,29 @@ bool set_free_allowances(const Simulator& simulator, const Limits& windows, doub
 }  // namespace
 
 void set_windows(const Profile& profile, Plan& plan, const PassSchedule& schedule,
-                 const ShardModel& shard) {
-  if (has_windows(plan)) return;
+                 const ShardModel& shard, const Limits& given) {
+  const auto has_lists = [](const ChunkPlan& chunk) { return !chunk.residency.empty(); };
+  if (std::any_of(plan.chunks.begin(), plan.chunks.end(), has_lists)) return;
   const LayerBytes layer = of_a_layer(profile, plan, shard.ranks);
-  Limits windows;
-  windows.offload_window = std::min(kLargestWindow, layer.out);
-  windows.prefetch_window = std::min(kLargestWindow, layer.back);
-  if (*windows.offload_window == Bytes(0) && !layer.shards) return;
-  // All ranks gather in one order: no window of theirs may follow from times.
-  if (has_times(profile) && !layer.shards) {
-    const std::optional<double> slowdown = plan.limits.slowdown;
-    const Profile assumed = slowdown ? profile : with_slower_link(profile, kSlowLink);
-    const Simulator simulator(assumed, schedule);
-    if (set_free_allowances(simulator, windows, slowdown.value_or(kSameTime), plan)) {
-      simulator.limit_pending_release(plan);
-      return;
+  if (layer.out == Bytes(0) && !layer.shards) return;
+  const bool any_given = plan.limits.offload_window || plan.limits.prefetch_window ||
+                         given.offload_window || given.prefetch_window;
+  if (!any_given) {
+    Limits windows;
+    windows.offload_window = std::min(kLargestWindow, layer.out);
+    windows.prefetch_window = std::min(kLargestWindow, layer.back);
+    // All ranks gather in one order: no window of theirs may follow from times.
+    if (has_times(profile) && !layer.shards) {
+      const std::optional<double> slowdown = plan.limits.slowdown;
+      const Profile assumed = slowdown ? profile : with_slower_link(profile, kSlowLink);
+      const Simulator simulator(assumed, schedule);
+      if (set_free_residency(simulator, windows, slowdown.value_or(kSameTime), plan)) return;
     }
+    plan.limits.offload_window = windows.offload_window;
+    plan.limits.prefetch_window = windows.prefetch_window;
   }
-  plan.limits.offload_window = windows.offload_window;
-  plan.limits.prefetch_window = windows.prefetch_window;
+  if (!has_times(profile)) return;
+  Simulator(profile, schedule, shard).set_residency_of_windows(given, plan);
 }
 
 }  // namespace spillway

@@ -6,8 +6,8 @@
 namespace spillway {
 
 SimPort::SimPort(const PassSchedule& schedule, StepListener& listener, std::int64_t host,
-                 bool windows, std::size_t passes)
-    : schedule_(schedule), listener_(listener), host_limit_(host), windows_(windows) {
+                 std::size_t passes)
+    : schedule_(schedule), listener_(listener), host_limit_(host) {
   passes_.reserve(passes);
 }
 
@@ -23,7 +23,7 @@ SimPass* SimPort::find(const PassStep& wanted) {
   return number < passes_.size() ? &passes_[number] : nullptr;
 }
 
-void SimPort::begin_pass(const PassStep& key, const PlannedChunk& chunk) {
+SimPass& SimPort::begin_pass(const PassStep& key, const PlannedChunk& chunk) {
   close_forward();
   machine_.copy_held();
   SimPass& pass = passes_.emplace_back();
@@ -32,6 +32,7 @@ void SimPort::begin_pass(const PassStep& key, const PlannedChunk& chunk) {
   pass.number = static_cast<int>(passes_.size()) - 1;
   pass.items.resize(chunk.items.size());
   open_ = &pass;
+  return pass;
 }
 
 void SimPort::enter(SimPass& pass, int id) {
@@ -105,6 +106,7 @@ bool SimPort::copy_out(SimBuffer& buffer) {
 }
 
 bool SimPort::release(SimBuffer& buffer) {
+  buffer.released = true;
   listener_.releases(now, ref(buffer));
   return true;
 }

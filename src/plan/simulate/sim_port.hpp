@@ -25,7 +25,8 @@ struct SimBuffer : BufferRecord {
   SimPass* pass = nullptr;  // From its entry on.
   SimShard* shard = nullptr;
   int id = -1;
-  bool copied = false;     // It has host memory.
+  bool copied = false;  // It has host memory.
+  bool released = false;
   signed char hidden = 0;  // Times its bytes in SimPort::hidden_bytes().
 };
 
@@ -57,8 +58,8 @@ class SimPort {
   using Shard = SimShard;
   using ShardRef = SimShard*;
 
-  /// Keeps references. `windows`: passes without allowances have the engine's windows.
-  SimPort(const PassSchedule& schedule, StepListener& listener, std::int64_t host, bool windows,
+  /// Keeps references.
+  SimPort(const PassSchedule& schedule, StepListener& listener, std::int64_t host,
           std::size_t passes);
   SimPort(const SimPort&) = delete;
   SimPort& operator=(const SimPort&) = delete;
@@ -74,7 +75,7 @@ class SimPort {
   [[nodiscard]] int number_of(const PassStep& wanted) const;
 
   // Events.
-  void begin_pass(const PassStep& key, const PlannedChunk& chunk);
+  SimPass& begin_pass(const PassStep& key, const PlannedChunk& chunk);
   /// The session has the item from here on, and does with it what is planned.
   void enter(SimPass& pass, int id);
   /// A replay will recompute it.
@@ -112,9 +113,6 @@ class SimPort {
   [[nodiscard]] static const GatherOrder& gather_order(const SimPass& pass) {
     return pass.chunk->gathers;
   }
-  [[nodiscard]] bool has_allowance(const SimPass& pass) const {
-    return !windows_ || !pass.chunk->plan->forward_allowance.empty();
-  }
   bool copy_out(SimBuffer& buffer);
   bool release(SimBuffer& buffer);
   bool adopt(const SimBuffer& buffer) const { return model_has(*buffer.pass, buffer.id); }
@@ -129,12 +127,15 @@ class SimPort {
   [[nodiscard]] SimPass* next_to_gather() { return next_backward(); }
   template <typename F>
   void for_each_reload(SimPass& pass, F&& f) {
+    int rank = 0;
     for (const int id : pass.chunk->reload_order) {
       SimBuffer& buffer = pass.items[to_index(id)];
-      if (buffer.state != BufferState::kFreed) f(buffer, &buffer);
+      if (buffer.state != BufferState::kFreed) f(buffer, &buffer, rank);
+      ++rank;
     }
   }
-  void make_room(const SimPass& /*pass*/, std::int64_t /*bytes*/) {}
+  [[nodiscard]] static SimBuffer* next_to_evict(const SimPass& /*pass*/) { return nullptr; }
+  void evicted(const SimBuffer& /*buffer*/, bool /*gone*/) {}
   void flush() { listener_.hands_over(); }
   void entered(SimBuffer& buffer);
   void left(SimBuffer& buffer);
@@ -157,7 +158,6 @@ class SimPort {
   const PassSchedule& schedule_;
   StepListener& listener_;
   std::int64_t host_limit_;
-  bool windows_;
   StepMachine<SimPort> machine_{*this};
   ShardMachine<SimPort> shards_{*this, machine_};
   std::vector<SimPass> passes_;  // Those that have begun. Their addresses do not change.

@@ -9,33 +9,6 @@
 #include "spillway/core/error.hpp"
 
 namespace spillway {
-namespace {
-
-std::int64_t pick(std::optional<Bytes> first, std::optional<Bytes> second, Bytes last) {
-  return EngineLimits::count(first.value_or(second.value_or(last)));
-}
-
-StepLimits limits_of(const Plan& plan, const Limits& windows) {
-  const Bytes all(EngineLimits::kNone);
-  StepLimits limits;
-  limits.host = pick(plan.limits.host, windows.host, all);
-  EngineLimits& engine = limits.engine;
-  engine.offload_window = pick(plan.limits.offload_window, windows.offload_window, kDefaultWindow);
-  engine.prefetch_window =
-      pick(plan.limits.prefetch_window, windows.prefetch_window, kDefaultWindow);
-  engine.pending_release = pick(plan.max_pending_release, std::nullopt, all);
-  engine.prefetch = pick(plan.max_prefetch, std::nullopt, all);
-  engine.shard_offload_window = engine.offload_window;
-  engine.shard_prefetch_window = engine.prefetch_window;
-  return limits;
-}
-
-bool offloads(const std::vector<PlannedChunk>& chunks) {
-  return std::any_of(chunks.begin(), chunks.end(),
-                     [](const PlannedChunk& chunk) { return !chunk.reload_order.empty(); });
-}
-
-}  // namespace
 
 void require_made_for(const Plan& plan, const Profile& profile) {
   if (made_for(plan, profile)) return;
@@ -85,28 +58,10 @@ AloneTimes Simulator::times_alone(const Plan& plan, const Limits& windows) const
   return alone;
 }
 
-StepWalk::Tails Simulator::settled_tails(const std::vector<PlannedChunk>& chunks,
-                                         const StepLimits& limits) const {
-  StepWalk::Tails tails;
-  // Buffers that stay on the device free host memory, so more may be offloaded than in the step
-  // before.
-  constexpr int kSteps = 4;
-  for (int step = 0; step < kSteps && offloads(chunks); ++step) {
-    StepListener nobody;
-    StepWalk step_before(chunks, schedule_, limits, nobody, tails);
-    step_before.run();
-    const bool settled = step_before.tails() == tails || !step_before.found_no_room();
-    tails = step_before.tails();
-    if (settled) break;
-  }
-  return tails;
-}
-
 CommandLog Simulator::commands(const Plan& plan, const Limits& windows) const {
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
-  const StepLimits limits = limits_of(plan, windows);
   StepListener nobody;
-  StepWalk walk(chunks, schedule_, limits, nobody, settled_tails(chunks, limits));
+  StepWalk walk(chunks, schedule_, StepLimits(plan, windows), nobody);
   CommandLog log;
   walk.log_to(log);
   walk.run();
@@ -116,10 +71,8 @@ CommandLog Simulator::commands(const Plan& plan, const Limits& windows) const {
 Simulation Simulator::run(const Plan& plan, const Limits& windows, bool trace,
                           AloneTimes* alone) const {
   const std::vector<PlannedChunk> chunks = planned_chunks(plan);
-  const StepLimits limits = limits_of(plan, windows);
-  StepWalk::Tails tails = settled_tails(chunks, limits);
   TimedStep timed(chunks, schedule_, profile_.link, shard_, trace, alone);
-  StepWalk walk(chunks, schedule_, limits, timed, std::move(tails));
+  StepWalk walk(chunks, schedule_, StepLimits(plan, windows), timed);
   walk.run();
   Simulation result = std::move(timed).take();
   result.host_peak = Bytes(static_cast<std::uint64_t>(walk.host_peak()));
@@ -140,10 +93,10 @@ Simulation simulate(const Profile& profile, const Plan& plan, const SimulateOpti
       .run(plan, options.windows, options.trace);
 }
 
-void set_allowances(const Profile& profile, Bytes budget, Plan& plan,
-                    const PassSchedule& schedule) {
+void set_residency(const Profile& profile, Bytes budget, Plan& plan, const PassSchedule& schedule,
+                   const ShardModel& shard) {
   require_made_for(plan, profile);
-  Simulator(profile, schedule).set_allowances(budget, plan);
+  (void)Simulator(profile, schedule, shard).set_residency(budget, plan);
 }
 
 }  // namespace spillway

@@ -1,10 +1,11 @@
-/// simulate() and set_allowances() for many plans of one profile: what follows from the profile
+/// simulate() and set_residency() for many plans of one profile: what follows from the profile
 /// alone is found once.
 #pragma once
 
 #include <vector>
 
 #include "plan/profile/pass_model.hpp"
+#include "plan/simulate/byte_targets.hpp"
 #include "plan/simulate/step_walk.hpp"
 #include "spillway/plan/simulate.hpp"
 
@@ -35,12 +36,17 @@ class Simulator {
   /// under the plan; by chunk and moment. Same precondition.
   [[nodiscard]] AloneTimes times_alone(const Plan& plan, const Limits& windows = {}) const;
 
-  /// As set_allowances(), with the same precondition.
-  void set_allowances(Bytes budget, Plan& plan) const;
+  /// As set_residency(), with the same precondition. Returns the limits that its lists are from.
+  ByteTargets set_residency(Bytes budget, Plan& plan) const;
+  /// Gives the plan, instead of any it has, the lists of the step under these targets, and a cap.
+  /// Returns the peak. Same precondition.
+  std::int64_t set_residency(const ByteTargets& targets, Plan& plan) const;
+  /// The same under the plan's windows or, where it has none, these; and no cap.
+  void set_residency_of_windows(const Limits& windows, Plan& plan) const;
 
-  /// Sets max_pending_release and max_prefetch of a plan with allowances to little that costs no
-  /// time, by what a layer offloads; nothing where there is none.
-  void limit_pending_release(Plan& plan) const;
+  /// Lowers the limits on what is pending release and prefetched to little that costs no time, by
+  /// what a layer offloads, and sets the plan's lists. Where there is none nothing changes.
+  void limit_pending_release(ByteTargets& targets, Plan& plan) const;
 
   [[nodiscard]] const std::vector<PassModel>& models() const noexcept { return models_; }
   [[nodiscard]] const PassSchedule& schedule() const noexcept { return schedule_; }
@@ -48,9 +54,7 @@ class Simulator {
 
  private:
   [[nodiscard]] std::vector<PlannedChunk> planned_chunks(const Plan& plan) const;
-  /// Where the copies that are skipped begin, once that is the same in each step.
-  [[nodiscard]] StepWalk::Tails settled_tails(const std::vector<PlannedChunk>& chunks,
-                                              const StepLimits& limits) const;
+  void record(const StepLimits& limits, StepListener& listener, Plan& plan) const;
   Simulation run(const Plan& plan, const Limits& windows, bool trace, AloneTimes* alone) const;
 
   const Profile& profile_;

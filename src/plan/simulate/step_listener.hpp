@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
+#include "engine/records.hpp"
 #include "plan/recompute/replay_jobs.hpp"
 
 namespace spillway {
@@ -52,17 +52,16 @@ class StepListener {
   virtual void has_gathered(const StepPosition& /*position*/, ItemRef /*what*/) {}
   /// Groups of small copies that are still open are queued.
   virtual void hands_over() {}
-  /// A site was saved. Returns the limit on the managed bytes, if it overrides the plan's.
-  virtual std::optional<std::int64_t> saved(const StepWalk& /*walk*/,
-                                            const StepPosition& /*position*/, int /*site*/) {
-    return std::nullopt;
+  /// A site was saved. Returns a limit on managed bytes, besides the plan's list.
+  virtual ByteLimit saved(const StepWalk& /*walk*/, const StepPosition& /*position*/,
+                          int /*site*/) {
+    return {};
   }
-  /// The unpacked item is available; `fetched` bytes of it had to be copied back now. Returns the
-  /// limit on the managed bytes, prefetched ones included, as above.
-  virtual std::optional<std::int64_t> unpacked(const StepWalk& /*walk*/,
-                                               const StepPosition& /*position*/, int /*unpack*/,
-                                               std::int64_t /*fetched*/) {
-    return std::nullopt;
+  /// The unpacked item is available; `fetched` bytes of it had to be copied back now. Returns a
+  /// limit for what is prefetched, as above.
+  virtual ByteLimit unpacked(const StepWalk& /*walk*/, const StepPosition& /*position*/,
+                             int /*unpack*/, std::int64_t /*fetched*/) {
+    return {};
   }
 };
 

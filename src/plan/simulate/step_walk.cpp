@@ -6,20 +6,34 @@
 #include "spillway/core/index.hpp"
 
 namespace spillway {
+namespace {
 
-void StepLimits::set_shard_windows(const Limits& limits) {
-  engine.shard_offload_window = EngineLimits::count(limits.offload_window.value_or(kDefaultWindow));
-  engine.shard_prefetch_window =
-      EngineLimits::count(limits.prefetch_window.value_or(kDefaultWindow));
+/// In a list of reloads: a session is not asked there.
+constexpr int kAsBefore = -1;
+
+}  // namespace
+
+StepLimits::StepLimits(const Plan& plan, const Limits& windows) {
+  const auto pick = [](std::optional<Bytes> first, std::optional<Bytes> second,
+                       std::int64_t otherwise) {
+    const std::optional<Bytes> found = first ? first : second;
+    return found ? EngineLimits::count(*found) : otherwise;
+  };
+  const std::int64_t window = EngineLimits::count(kDefaultWindow);
+  host = pick(plan.limits.host, windows.host, EngineLimits::kNone);
+  engine.offload_window = pick(plan.limits.offload_window, windows.offload_window, window);
+  engine.prefetch_window = pick(plan.limits.prefetch_window, windows.prefetch_window, window);
+  engine.cap = pick(plan.cap, std::nullopt, EngineLimits::kNone);
+  engine.shard_offload_window = engine.offload_window;
+  engine.shard_prefetch_window = engine.prefetch_window;
 }
 
 StepWalk::StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-                   const StepLimits& limits, StepListener& listener, Tails tails)
+                   const StepLimits& limits, StepListener& listener)
     : chunks_(chunks),
       schedule_(schedule),
       listener_(listener),
-      tails_(std::move(tails)),
-      port_(schedule, listener, limits.host, limits.windows, forwards_of(schedule)) {
+      port_(schedule, listener, limits.host, forwards_of(schedule)) {
   port_.machine().set_limits(limits.engine);
   lay_out();
 }
@@ -68,22 +82,55 @@ void StepWalk::run() {
       run_part(0, model.backward_begins - 1);
     }
   }
+  if (recorded_ != nullptr) finish_recording();
 }
 
 void StepWalk::begin_pass(const PassStep& step) {
   const std::size_t number = port_.passes().size();
-  port_.begin_pass(step, chunks_[to_index(parts_[number].chunk)]);
-  found_tails_.emplace_back();
-  if (number < tails_.size() && backward_is_near(step)) port_.passes().back().tail = tails_[number];
+  const PlannedChunk& chunk = chunks_[to_index(parts_[number].chunk)];
+  const auto before = std::count_if(port_.passes().begin(), port_.passes().end(),
+                                    [&](const SimPass& each) { return each.chunk == &chunk; });
+  SimPass& pass = port_.begin_pass(step, chunk);
+  pass.residency = given_ != nullptr ? &(*given_)[number]
+                                     : chunk.plan->residency.of(static_cast<std::size_t>(before));
+  if (recorded_ == nullptr) return;
+  Residency& list = recorded_->emplace_back();
+  list.pending.assign(chunk.model->save_moment.size(), 0);
+  list.reloads.assign(chunk.model->unpack_moment.size(), kAsBefore);
+  list.own_reloads = static_cast<int>(chunk.reload_order.size());
 }
 
-bool StepWalk::backward_is_near(const PassStep& step) const {
-  for (std::size_t at = port_.step + 1; at < schedule_.size(); ++at) {
-    const PassStep& next = schedule_[at];
-    if (!next.backward) return false;
-    if (next.chunk == step.chunk && next.micro_batch == step.micro_batch) return true;
+void StepWalk::record_held(const SimPass& pass) {
+  // Another forward comes before its backward: it is unknown how long that takes.
+  if (to_index(pass.number) + 1 != port_.passes().size()) return;
+  for (const SimBuffer& each : pass.items) {
+    if (each.pass == nullptr || each.released) continue;
+    const PlannedItem& item = port_.item(each);
+    if (item.action != ActionKind::kOffload || item.part > 0) continue;
+    if (!is_in_window(each.state) && each.state != BufferState::kFreed) continue;
+    (*recorded_)[to_index(pass.number)].held.push_back(each.id);
   }
-  return false;
+}
+
+void StepWalk::record_reloads(const SimPass& pass, int unpack) {
+  Residency& list = (*recorded_)[to_index(pass.number)];
+  const auto [waiting, rank] = port_.machine().next_reload();
+  int& until = list.reloads[to_index(unpack)];
+  if (waiting == &pass) return void(until = rank);
+  const SimPass* const next = port_.next_backward();
+  if (waiting == nullptr) {
+    until = list.own_reloads;
+    if (next != nullptr) until += static_cast<int>(next->chunk->reload_order.size());
+  } else if (waiting == next) {
+    until = list.own_reloads + rank;
+  }
+}
+
+void StepWalk::finish_recording() {
+  for (Residency& list : *recorded_) {
+    int last = 0;
+    for (int& until : list.reloads) last = until = until < 0 ? last : until;
+  }
 }
 
 void StepWalk::find_base() {
@@ -189,20 +236,16 @@ void StepWalk::save(int site) {
   const PlannedItem& item = pass.chunk->items[to_index(id)];
   if (item.managed && item.entered == port_.now.moment) port_.enter(pass, id);
   run_events(ItemEventKind::kAnchored, ItemEventKind::kFreed);
-  std::optional<std::int64_t> allowed = listener_.saved(*this, port_.now, site);
-  const std::vector<Bytes>& allowance = pass.chunk->plan->forward_allowance;
-  if (!allowed && !allowance.empty()) {
-    allowed = static_cast<std::int64_t>(allowance[to_index(site)].count());
-  }
-  port_.machine().saved(pass, allowed);
+  port_.machine().saved(pass, to_index(site), listener_.saved(*this, port_.now, site));
+  if (recorded_ == nullptr) return;
+  (*recorded_)[to_index(pass.number)].pending[to_index(site)] =
+      static_cast<int>(port_.machine().window().count());
 }
 
 void StepWalk::begin_backward() {
   port_.close_forward();
   SimPass& pass = current();
-  if (to_index(pass.number) + 1 == port_.passes().size()) {
-    found_tails_[to_index(pass.number)] = port_.machine().tail_of(pass);
-  }
+  if (recorded_ != nullptr) record_held(pass);
   port_.machine().begin_backward(pass);
   port_.shards().begin_backward(pass);
 }
@@ -224,12 +267,9 @@ void StepWalk::unpack(int unpack) {
   } else if (!is_on_device(buffer.state)) {
     recompute(buffer, unpack);
   }
-  std::optional<std::int64_t> allowed = listener_.unpacked(*this, port_.now, unpack, port_.fetched);
-  const std::vector<Bytes>& allowance = pass.chunk->plan->backward_allowance;
-  if (!allowed && !allowance.empty()) {
-    allowed = static_cast<std::int64_t>(allowance[to_index(unpack)].count());
-  }
-  port_.machine().prefetch(allowed);
+  port_.machine().prefetch(pass, to_index(unpack),
+                           listener_.unpacked(*this, port_.now, unpack, port_.fetched));
+  if (recorded_ != nullptr) record_reloads(pass, unpack);
 }
 
 void StepWalk::recompute(SimBuffer& buffer, int unpack) {

@@ -4,34 +4,39 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "plan/simulate/planned_chunk.hpp"
 #include "plan/simulate/sim_port.hpp"
 #include "plan/simulate/step_listener.hpp"
 #include "spillway/core/bytes.hpp"
+#include "spillway/engine/residency.hpp"
 #include "spillway/plan/schedule.hpp"
 
 namespace spillway {
 
-/// The limits that apply where the plan has no allowances, in bytes.
 struct StepLimits {
   std::int64_t host = EngineLimits::kNone;
-  bool windows = true;  ///< False: only the listener limits managed bytes.
   EngineLimits engine;
 
-  void set_shard_windows(const Limits& limits);
+  /// Limits of the plan, or else `windows`, or else those of a session.
+  StepLimits(const Plan& plan, const Limits& windows);
 };
+
+/// By pass of a schedule, in the order of forwards.
+using StepResidency = std::vector<Residency>;
 
 class StepWalk {
  public:
-  /// By pass: where the copies that are skipped begin. (Sessions know that from the step before.)
-  using Tails = std::vector<PassTail>;
-
-  /// Keeps references. `tails` may be empty: everything is copied out.
+  /// Keeps references.
   StepWalk(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
-           const StepLimits& limits, StepListener& listener, Tails tails);
+           const StepLimits& limits, StepListener& listener);
+
+  /// Before run(): `lists` instead of the plan's, one for each pass.
+  void use(const StepResidency& lists) { given_ = &lists; }
+  /// Before run(): writes what the engine does as lists. With them, and without limits of the
+  /// listener, it does the same; but it copies nothing out that is never released.
+  void record_to(StepResidency& lists) { recorded_ = &lists; }
 
   /// Before run(): writes the engine's commands to `log`.
   void log_to(CommandLog& log) { port_.machine().log_to(&log); }
@@ -49,8 +54,6 @@ class StepWalk {
   [[nodiscard]] std::int64_t bytes_out() const noexcept { return port_.bytes_out(); }
   [[nodiscard]] std::int64_t bytes_back() const noexcept { return port_.bytes_back(); }
   [[nodiscard]] std::int64_t bytes_gathered() const noexcept { return port_.bytes_gathered(); }
-  /// After run(): for the constructor of the next step.
-  [[nodiscard]] const Tails& tails() const noexcept { return found_tails_; }
 
   /// The untracked bytes of a piece, for bytes_with().
   [[nodiscard]] std::int64_t untracked_at(const StepPosition& position) const;
@@ -100,8 +103,9 @@ class StepWalk {
   [[nodiscard]] static std::size_t forwards_of(const PassSchedule& schedule);
   void lay_out();
   void begin_pass(const PassStep& step);
-  /// Whether the pass's backward precedes any other forward: only then copies are skipped.
-  [[nodiscard]] bool backward_is_near(const PassStep& step) const;
+  void record_held(const SimPass& pass);
+  void record_reloads(const SimPass& pass, int unpack);
+  void finish_recording();
   void find_base();
   void run_part(int first, int last);
   void act();
@@ -116,8 +120,8 @@ class StepWalk {
   const std::vector<PlannedChunk>& chunks_;
   const PassSchedule& schedule_;
   StepListener& listener_;
-  Tails tails_;
-  Tails found_tails_;
+  const StepResidency* given_ = nullptr;
+  StepResidency* recorded_ = nullptr;
   std::vector<Part> parts_;  // By pass.
   SimPort port_;
   std::int64_t base_bytes_ = 0;  // Of passes that do not run.

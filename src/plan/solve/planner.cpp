@@ -141,19 +141,19 @@ class Planning {
   }
 
   /// As set_windows() does for rules, and without cost at the measured speed of the link.
-  void limit_pending_release(Plan& plan) {
+  void limit_pending_release(ByteTargets targets, Plan& plan) {
     if (has_equal() || plan.limits.offload_window || plan.limits.prefetch_window) return;
     const std::int64_t free_ns = simulator_.run(plan).step_ns;
-    Simulator(slow_, simulator_.schedule(), options_.shard).limit_pending_release(plan);
-    if (simulator_.run(plan).step_ns <= free_ns) return;
-    plan.max_pending_release = plan.max_prefetch = std::nullopt;
+    Plan limited = plan;
+    Simulator(slow_, simulator_.schedule(), options_.shard).limit_pending_release(targets, limited);
+    if (simulator_.run(limited).step_ns <= free_ns) plan = std::move(limited);
   }
 
   [[nodiscard]] PlannedStep result(const Candidate& found, std::int64_t budget,
                                    std::int64_t bound) {
     PlannedStep step;
     step.plan = found.evaluated.plan;
-    limit_pending_release(step.plan);
+    limit_pending_release(found.evaluated.targets, step.plan);
     const Simulation simulation = simulator_.run(step.plan);
     step.base_ns = base_.step_ns;
     step.base_peak = base_.peak;

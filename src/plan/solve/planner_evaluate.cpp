@@ -142,8 +142,8 @@ Evaluated Evaluator::evaluate(const Choice& choice, std::int64_t budget) {
 
 Evaluated Evaluator::evaluate(Plan plan, std::int64_t budget) {
   ++evaluations_;
-  Evaluated result{std::move(plan), {}, 0};
-  simulator_.set_allowances(Bytes(static_cast<std::uint64_t>(budget)), result.plan);
+  Evaluated result{std::move(plan), {}, {}, 0};
+  result.targets = simulator_.set_residency(Bytes(static_cast<std::uint64_t>(budget)), result.plan);
   result.simulation = simulator_.run(result.plan);
   result.excess =
       std::max<std::int64_t>(0, static_cast<std::int64_t>(result.simulation.peak.count()) - budget);
@@ -163,10 +163,7 @@ void Evaluator::walk(const Plan& plan, StepListener& listener) const {
     chunks.push_back(
         planned(simulator_.models()[i], plan.chunks[i], plan.limits, simulator_.shard().ranks));
   }
-  StepLimits limits;
-  if (plan.limits.host) limits.host = static_cast<std::int64_t>(plan.limits.host->count());
-  limits.set_shard_windows(plan.limits);
-  StepWalk(chunks, schedule(), limits, listener, {}).run();
+  StepWalk(chunks, schedule(), StepLimits(plan, {}), listener).run();
 }
 
 }  // namespace spillway

@@ -14,7 +14,8 @@
 namespace spillway {
 
 struct Evaluated {
-  Plan plan;  ///< With allowances.
+  Plan plan;  ///< With residency lists.
+  ByteTargets targets;
   Simulation simulation;
   std::int64_t excess = 0;  ///< Bytes above the budget, 0: it fits.
 
@@ -39,9 +40,9 @@ class Evaluator {
 
   [[nodiscard]] Plan plan(const Choice& choice) const;
   [[nodiscard]] Evaluated evaluate(const Choice& choice, std::int64_t budget);
-  /// Sets allowances and simulates.
+  /// Sets residency lists and simulates.
   [[nodiscard]] Evaluated evaluate(Plan plan, std::int64_t budget);
-  /// By slot: by how much the plan, with its allowances, exceeds the budget.
+  /// By slot: by how much the plan, with its lists, exceeds the budget.
   [[nodiscard]] std::vector<std::int64_t> excess_by_slot(const Plan& plan, const Slots& slots,
                                                          std::int64_t budget) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }

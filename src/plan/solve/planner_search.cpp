@@ -27,8 +27,6 @@ constexpr double kWorthAnotherTry = 3e-3;
 /// A limit on the search in nodes, not in time, so that it ends at the same node on every machine.
 constexpr int kNodes = 50;
 
-std::int64_t count(Bytes bytes) { return static_cast<std::int64_t>(bytes.count()); }
-
 }  // namespace
 
 Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions& options)
@@ -39,7 +37,7 @@ Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions&
             std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
       coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
               std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
-  if (rules.limits.host) host_ = count(*rules.limits.host);
+  if (rules.limits.host) host_ = static_cast<std::int64_t>(rules.limits.host->count());
   for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
 }
 

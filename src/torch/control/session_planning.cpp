@@ -10,7 +10,6 @@
 namespace spillway {
 
 void SessionCore::plan_adopted() {
-  tails_.clear();
   unread_step_.reset();
   skipped_.clear();
   recipes_.plan_replaced();
@@ -26,7 +25,8 @@ void SessionCore::lay_out() {
   set_engine_limits(plan.limits);
   layouts_.clear();
   for (const ChunkPlan& chunk : plan.chunks) {
-    layouts_[chunk.chunk] = layout_of(chunk, plan.budget.has_value(), current_.profile().get());
+    layouts_[chunk.chunk] =
+        layout_of(chunk, plan.budget.has_value(), shard_model().ranks, current_.profile().get());
   }
   sharding_.set_plan(plan);
 }
@@ -79,8 +79,13 @@ std::optional<Nanoseconds> SessionCore::take_step_time() {
 void SessionCore::use_plan(Plan plan) {
   const std::lock_guard lock(mutex_);
   if (in_step()) throw InvalidArgument("plan", "a step is under way; end it first");
-  controller_.use_plan(std::move(plan));
-  fitting_.enabled = false;
+  const bool fitted = std::exchange(fitting_.enabled, false);
+  try {
+    controller_.use_plan(std::move(plan));
+  } catch (...) {
+    fitting_.enabled = fitted;  // The plan by rules stays.
+    throw;
+  }
 }
 
 void SessionCore::wait_for_plan() {

@@ -41,6 +41,7 @@ void SessionCore::end_sharding() noexcept {
   if (!plan) return;
   try {
     current_.revise(std::move(*plan));
+    renew_lists();
   } catch (...) {
     sharding_.lose_group();
   }

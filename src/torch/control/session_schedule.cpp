@@ -32,16 +32,4 @@ std::optional<PassKey> SessionCore::next_backward() const {
   return *(here + 1);
 }
 
-PassTail SessionCore::expected_tail(PassKey key) const {
-  if (follower_.on_schedule() && !follower_.backward_is_near()) return {};
-  const auto same = std::find_if(last_tails_.begin(), last_tails_.end(),
-                                 [&](const auto& each) { return each.first == key; });
-  if (same != last_tails_.end()) return same->second;
-  if (!follower_.on_schedule()) return {};
-  // The previous step had fewer micro-batches.
-  const auto like = std::find_if(last_tails_.rbegin(), last_tails_.rend(),
-                                 [&](const auto& each) { return each.first.chunk == key.chunk; });
-  return like == last_tails_.rend() ? PassTail{} : like->second;
-}
-
 }  // namespace spillway

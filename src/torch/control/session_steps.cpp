@@ -78,7 +78,6 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   explicit_passes_ = false;
   backward_announced_ = false;
   last_backward_order_ = std::exchange(backward_order_, {});
-  last_tails_ = std::exchange(tails_, {});
   if (task_.checks_copies) copies_.prepare();
   step_ = StepCounts{};
   machine_.reset_peak();

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,33 +14,53 @@ namespace {
 /// step has another order, constant windows are used.
 constexpr int kMaxFits = 16;
 
+bool has_lists(const Plan& plan) {
+  return std::ranges::any_of(plan.chunks, [](const auto& each) { return !each.residency.empty(); });
+}
+
 }  // namespace
 
 void SessionCore::begin_fitting() {
+  const Limits& limits = current_.plan()->limits;
+  const auto either = [](std::optional<Bytes> rules, std::optional<Bytes> option) {
+    return rules ? rules : option;
+  };
   fitting_ = {};
   fitting_.enabled = true;
-  fit_windows();
+  fitting_.windows.offload_window = either(limits.offload_window, options_.offload_window);
+  fitting_.windows.prefetch_window = either(limits.prefetch_window, options_.prefetch_window);
+  renew_lists();
 }
 
-void SessionCore::fit_windows() {
-  if (!fitting_.enabled) return;
+void SessionCore::fit_lists(Plan& plan) {
+  plan.limits.offload_window = fitting_.windows.offload_window;
+  plan.limits.prefetch_window = fitting_.windows.prefetch_window;
+  if (++fitting_.fits > kMaxFits) return;
+  set_windows(*current_.profile(), plan, current_.schedule(), shard_model());
+}
+
+void SessionCore::renew_lists() {
+  if (current_.profile() == nullptr || current_.plan() == nullptr) return;
+  if (!fitting_.enabled && !current_.is_given() && !has_lists(*current_.plan())) return;
   Plan plan = *current_.plan();
-  for (ChunkPlan& chunk : plan.chunks) {
-    chunk.forward_allowance.clear();
-    chunk.backward_allowance.clear();
-  }
-  plan.max_pending_release = plan.max_prefetch = std::nullopt;
-  plan.limits.offload_window = plan.limits.prefetch_window = std::nullopt;
-  if (++fitting_.fits <= kMaxFits) {
-    try {
-      set_windows(*current_.profile(), plan, current_.schedule(), shard_model());
-    } catch (const Error& error) {
-      count_fallback(std::string("constant windows, because none could be fitted: ") +
-                     error.what());
+  for (ChunkPlan& chunk : plan.chunks) chunk.residency = {};
+  try {
+    if (fitting_.enabled) {
+      fit_lists(plan);
+    } else if (plan.budget) {
+      const Bytes reserve = std::min(controller_.budget().watch().reserve(), *plan.budget);
+      set_residency(*current_.profile(), *plan.budget - reserve, plan, current_.schedule(),
+                    shard_model());
+    } else {
+      Limits windows;
+      windows.offload_window = options_.offload_window;
+      windows.prefetch_window = options_.prefetch_window;
+      set_windows(*current_.profile(), plan, current_.schedule(), shard_model(), windows);
     }
+  } catch (const Error& error) {
+    count_fallback(std::string("constant windows, because none could be fitted: ") + error.what());
   }
   if (plan == *current_.plan()) return;
-  tails_.clear();
   current_.revise(std::move(plan));
 }
 
@@ -50,7 +72,7 @@ void SessionCore::begin_fitted_step(const PassSchedule& schedule) {
     const PassSchedule& expected = schedule.empty() ? fitting_.order : schedule;
     PassSchedule wanted = known_part(expected, *current_.profile());
     if (wanted.empty() || wanted == current_.schedule()) return;
-    if (!current_.switch_to(std::move(wanted), budget.problem())) fit_windows();
+    if (!current_.switch_to(std::move(wanted), budget.problem())) renew_lists();
   });
 }
 

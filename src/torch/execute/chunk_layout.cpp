@@ -73,7 +73,8 @@ bool may_not_move(FixedReason reason) noexcept {
   return reason == FixedReason::kChangedLater || reason == FixedReason::kOwnedElsewhere;
 }
 
-std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget, const Profile* profile) {
+std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget, int ranks,
+                                       const Profile* profile) {
   auto layout = std::make_shared<ChunkLayout>();
   std::vector<at::ScalarType> dtypes;
   for (const SiteKind& kind : plan.sites.kinds) dtypes.push_back(dtype_named(kind.dtype));
@@ -96,14 +97,6 @@ std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget, const
     layout->recomputes = layout->recomputes || layout->action.back() == ActionKind::kRecompute;
     layout->must_not_move = layout->must_not_move || may_not_move(decision.fixed);
   }
-  std::vector<bool> seen(plan.decisions.size());
-  for (ChunkLayout::SiteShape& site : layout->sites) {
-    const Decision& decision = plan.decisions[static_cast<std::size_t>(site.buffer)];
-    const bool kept = decision.action.kind == ActionKind::kKeep && is_step_memory(decision.fixed);
-    if (!seen[static_cast<std::size_t>(decision.buffer)] && kept)
-      site.kept = decision.bytes.count();
-    seen[static_cast<std::size_t>(decision.buffer)] = true;
-  }
   for (const Anchor& anchor : plan.anchors) {
     layout->anchors.push_back({anchor.output, anchor.name, anchor.action.kind});
     layout->action.push_back(anchor.action.kind);
@@ -120,20 +113,19 @@ std::shared_ptr<ChunkLayout> layout_of(const ChunkPlan& plan, bool budget, const
   }
   layout->anchor_calls = CallIndex(std::move(calls));
   layout->compared = compared_buffers(*layout, plan);
-  for (const Bytes bytes : plan.forward_allowance)
-    layout->forward_allowance.push_back(bytes.count());
-  for (const Bytes bytes : plan.backward_allowance)
-    layout->backward_allowance.push_back(bytes.count());
+  layout->residency = plan.residency;
   layout->gathers = gather_order(plan);
   for (const bool shard : layout->shard) layout->shards += shard ? 1 : 0;
   std::vector<bool> queued(layout->action.size());
+  int planned = 0;  // So far.
   const auto queue = [&](int id) {
     const auto index = static_cast<std::size_t>(id);
-    const bool offloads = layout->action[index] == ActionKind::kOffload ||
-                          (index < layout->may_offload.size() && layout->may_offload[index]);
-    if (!offloads || queued[index]) return;
+    const bool offloads = layout->action[index] == ActionKind::kOffload;
+    const bool may = index < layout->may_offload.size() && layout->may_offload[index];
+    if ((!offloads && !may) || queued[index]) return;
     queued[index] = true;
-    layout->reload_order.push_back(id);
+    if (offloads && (!layout->shard[index] || ranks < 2)) ++planned;
+    layout->reload_order.push_back({id, planned - 1});
   };
   for (const int id : plan.need_order) queue(id);
   for (auto id = static_cast<int>(layout->action.size()) - 1; id >= 0; --id) {

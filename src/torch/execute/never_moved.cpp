@@ -49,8 +49,9 @@ std::vector<std::string> NeverMoved::keep(const Found& found, Plan& plan) {
   return names;
 }
 
-void NeverMoved::amend(Plan& plan) const {
-  if (signatures_.empty()) return;
+bool NeverMoved::amend(Plan& plan) const {
+  bool changed = false;
+  if (signatures_.empty()) return changed;
   for (ChunkPlan& chunk : plan.chunks) {
     for (std::size_t i = 0; i < chunk.sites.signature.size(); ++i) {
       Decision& decision = chunk.decisions[static_cast<std::size_t>(chunk.sites.buffer[i])];
@@ -61,8 +62,10 @@ void NeverMoved::amend(Plan& plan) const {
       decision.action = {};
       decision.fixed = FixedReason::kOwnedElsewhere;
       decision.reason += ", but an earlier step found that it must not be moved";
+      changed = true;
     }
   }
+  return changed;
 }
 
 }  // namespace spillway

@@ -35,8 +35,8 @@ class NeverMoved {
   static void keep(const Found& found, Profile& profile);
   /// Keeps it in the current plan, and in later ones. Returns the names of buffers and reasons.
   [[nodiscard]] std::vector<std::string> keep(const Found& found, Plan& plan);
-  /// Keeps in another plan what was found under earlier ones.
-  void amend(Plan& plan) const;
+  /// Keeps in another plan what was found under earlier ones. Returns whether that was to be moved.
+  [[nodiscard]] bool amend(Plan& plan) const;
 
  private:
   Found found_;

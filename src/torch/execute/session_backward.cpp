@@ -35,7 +35,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     return recompute(buffer, window);
   }
   machine_.make_available(buffer);
-  prefetch(pass);
+  prefetch(pass, buffer.id);
   return window.on(buffer.storage);
 }
 
@@ -48,7 +48,7 @@ void SessionCore::unpack_caller_owned(Pass& pass, int id) {
   ++pass.unpacks;
   if (pass.profiler != nullptr) pass.profiler->unpacked(id);
   shards_.begin_due(pass, id);
-  prefetch(pass);
+  prefetch(pass, id);
 }
 
 void SessionCore::begin_backward(Pass& pass) {
@@ -59,7 +59,6 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   sharding_.close_forward();
   pass.backward_begun = true;
-  note_skipped(pass);
   backward_order_.push_back(pass.key);
   if (in_step() && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
       passes_[static_cast<std::size_t>(pass.number)].get() == &pass) {
@@ -70,7 +69,6 @@ void SessionCore::begin_backward(Pass& pass) {
   note_moment(pass, MomentKind::kBackwardBegins, -1);
   look_for_freed_weights(pass, FreedWeights::At::kBackwardBegins);
   if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
-  if (!passes_.empty() && passes_.back().get() == &pass) remember_tail(pass);
   // Layers that were skipped had their own anchors.
   if (pass.as_profiled() && pass.book != nullptr &&
       pass.anchors_found < pass.layout->anchors.size()) {
@@ -82,25 +80,19 @@ void SessionCore::begin_backward(Pass& pass) {
   for (const ValueId anchor : std::exchange(pass.anchors, {})) release_root(anchor, *pass.book);
 }
 
-void SessionCore::remember_tail(const Pass& pass) {
-  if (!pass.as_profiled()) return;
-  const PassTail tail = machine_.tail_of(pass);
-  if (!tail.empty()) tails_.emplace_back(pass.key, tail);
-}
-
-void SessionCore::prefetch(const Pass& pass) {
-  if (pass.layout == nullptr || pass.layout->backward_allowance.empty()) {
-    return machine_.prefetch(std::nullopt);
+void SessionCore::prefetch(Pass& pass, int id) {
+  std::size_t unpack = pass.unpacks - 1;
+  // A pass that skipped sites does not unpack them.
+  if (pass.residency != nullptr && !pass.as_profiled()) {
+    const std::vector<int>& order = pass.layout->residency.unpack_order;
+    const auto next = order.begin() + static_cast<std::ptrdiff_t>(pass.next_unpack);
+    const auto found = std::find(next, order.end(), id);
+    if (found != order.end()) {
+      pass.next_unpack = static_cast<std::size_t>(found - order.begin());
+    }
+    unpack = pass.next_unpack;
   }
-  const std::vector<std::size_t>& allowances = pass.layout->backward_allowance;
-  // A graph that is kept for a second backward unpacks more often than profiled. A pass that
-  // skipped sites does not unpack them: it is at one of so many positions.
-  const std::size_t last = allowances.size() - 1;
-  const std::size_t first = std::min(pass.unpacks - 1, last);
-  const auto begin = allowances.begin() + static_cast<std::ptrdiff_t>(first);
-  const auto end =
-      allowances.begin() + static_cast<std::ptrdiff_t>(std::min(first + pass.skipped, last) + 1);
-  machine_.prefetch(allowed_in(pass, *std::min_element(begin, end)));
+  machine_.prefetch(pass, unpack);
 }
 
 void SessionCore::drop(std::shared_ptr<SavedBuffer> buffer, int id) noexcept {

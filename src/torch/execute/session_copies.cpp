@@ -73,7 +73,7 @@ void SessionCore::demote_owned_elsewhere() {
   Plan plan = *current_.plan();
   for (std::string& each : never_moved_.keep(found, plan)) current_.note_demoted(std::move(each));
   current_.revise(std::move(plan));
-  fit_windows();
+  renew_lists();
 }
 
 }  // namespace spillway

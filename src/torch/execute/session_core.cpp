@@ -105,7 +105,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
     if (movable && value >= 0) pass.book->value(value).kept = true;
     if (id >= 0 && is_step_memory(fixed)) note_growth(pass, id, tensor.storage().nbytes());
     if (timed) note_site(pass_ref, id, tensor, nullptr);
-    release_to_allowance(pass, site);
+    machine_.saved(pass, site);
     // Detaching a tensor of a Python class runs Python code, which may save and free tensors.
     lock.unlock();
     if (!timed && !caller_owned) return std::make_unique<KeptTensor>(tensor);
@@ -120,7 +120,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
     if (timed) note_site(pass_ref, id, tensor, buffer);
     if (value >= 0 && buffer->value < 0) attach(buffer, value);
     settle_awaited();
-    release_to_allowance(pass, site);
+    machine_.saved(pass, site);
     return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
   } catch (...) {
     drop_unsaved(std::move(buffer));
@@ -141,7 +141,7 @@ void SessionCore::note_growth(Pass& pass, int id, std::size_t bytes) const {
   const std::size_t now = device_->handed_out(bytes);
   const std::size_t recorded =
       device_->handed_out(pass.layout->bytes[static_cast<std::size_t>(id)]);
-  pass.growth += now - std::min(now, recorded);
+  pass.reserve += static_cast<std::int64_t>(now - std::min(now, recorded));
 }
 
 void SessionCore::note_first_save(Pass& pass) {
@@ -202,7 +202,12 @@ void SessionCore::begin_pass(PassKey key) {
   } else if (const auto found = layouts_.find(key.chunk); found != layouts_.end()) {
     pass->layout = found->second;
     pass->buffers.resize(pass->layout->action.size());
-    pass->tail = expected_tail(key);
+    const auto same = [&](const auto& each) { return each->key.chunk == key.chunk; };
+    pass->residency =
+        pass->layout->residency.of(static_cast<std::size_t>(std::ranges::count_if(passes_, same)));
+    if (task_.verifies()) {
+      pass->reserve = static_cast<std::int64_t>(pass->layout->verification_bytes);
+    }
   } else if (current_.plan() != nullptr && !idle_chunks_.contains(key.chunk)) {
     note_unrecorded_chunk();
   }
@@ -253,7 +258,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   if (id >= 0) {
     note_growth(pass, id, buffer->bytes);
   } else if (pass.layout != nullptr) {
-    pass.growth += device_->handed_out(buffer->bytes);
+    pass.reserve += buffer->footprint;
   }
   saved_ += buffer->bytes;
   step_.saved_peak = std::max(step_.saved_peak, saved_);
@@ -324,11 +329,8 @@ void SessionCore::set_engine_limits(const Limits& limits) {
   EngineLimits of_engine;
   of_engine.offload_window = window(limits.offload_window, options_.offload_window);
   of_engine.prefetch_window = window(limits.prefetch_window, options_.prefetch_window);
-  if (current_.plan() != nullptr && current_.plan()->max_pending_release) {
-    of_engine.pending_release = EngineLimits::count(*current_.plan()->max_pending_release);
-  }
-  if (current_.plan() != nullptr && current_.plan()->max_prefetch) {
-    of_engine.prefetch = EngineLimits::count(*current_.plan()->max_prefetch);
+  if (current_.plan() != nullptr && current_.plan()->cap) {
+    of_engine.cap = EngineLimits::count(*current_.plan()->cap);
   }
   of_engine.shard_offload_window = of_engine.offload_window;
   // While a step is sharded, the ranks have agreed on it.

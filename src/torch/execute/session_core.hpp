@@ -179,19 +179,13 @@ class SessionCore final : public Interceptor,
   void drop_unsaved(BufferRef buffer) noexcept;
   [[nodiscard]] BufferRef new_buffer(Pass& pass, int id, c10::Storage storage,
                                      const c10::VariableVersion& counter);
-  /// Adds to Pass::growth by how much a saved buffer is larger than profiled.
+  /// Reserves of the cap by how much a saved buffer is larger than profiled: untracked bytes grow
+  /// with buffers.
   void note_growth(Pass& pass, int id, std::size_t bytes) const;
   void note_first_save(Pass& pass);
   void note_unrecorded_chunk();
   void start_offload(const BufferRef& buffer) override;
   void set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) override;
-  void release_to_allowance(Pass& pass, std::size_t site);
-  /// Where a pass saves more than was profiled and the budget has no room for it: offloads buffers
-  /// that were planned to be kept, the first saved first, until at most `allowed` bytes are on the
-  /// device.
-  void make_room(Pass& pass, std::int64_t allowed);
-  /// An allowance less the growth of the pass, because untracked bytes grow with its buffers.
-  [[nodiscard]] std::int64_t allowed_in(const Pass& pass, std::size_t allowance) const;
 
   // Memory that others own.
   /// The owner of the original has freed or replaced its memory: from here on the session does what
@@ -201,7 +195,7 @@ class SessionCore final : public Interceptor,
   /// From the next step on the buffer is kept, whatever plans say.
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();
-  void amend(Plan& plan) const override { never_moved_.amend(plan); }
+  [[nodiscard]] bool amend(Plan& plan) const override { return never_moved_.amend(plan); }
 
   // Verification of offloaded copies.
   /// Queued on `stream`, on which the memory may be read now.
@@ -289,8 +283,8 @@ class SessionCore final : public Interceptor,
   void drop_locked(BufferRef buffer);
   void detach_from_book(SavedBuffer& buffer);
   void begin_backward(Pass& pass);
-  void remember_tail(const Pass& pass);
-  void prefetch(const Pass& pass);
+  /// After the unpack of buffer `id`.
+  void prefetch(Pass& pass, int id);
 
   // What all ranks agree on.
   void agree_on_collectives();
@@ -325,19 +319,19 @@ class SessionCore final : public Interceptor,
   /// shown how much that is, and tries again to pin what could not be pinned.
   void settle_host_memory(const StepTask& task);
 
-  // Windows of plans by rules.
+  // Residency lists.
   /// After a recording step.
   void begin_fitting();
   void begin_fitted_step(const PassSchedule& schedule);
-  /// Gives the plan the allowances for its schedule.
-  void fit_windows() override;
+  /// The lists of a plan by rules, under the windows that are given or those that fit best.
+  void fit_lists(Plan& plan);
+  void renew_lists() override;
   /// Notes in which order passes ran, to fit windows where no schedule was given.
   void note_order();
 
   // A schedule.
   void follow(const Pass& pass, bool backward);
   [[nodiscard]] std::optional<PassKey> next_backward() const;
-  [[nodiscard]] PassTail expected_tail(PassKey key) const;
 
   // Between steps.
   void close_step();
@@ -393,10 +387,6 @@ class SessionCore final : public Interceptor,
   std::vector<PassKey> backward_order_;       // Of this step.
   std::vector<PassKey> last_backward_order_;  // Of the previous step; expected in this one too.
 
-  using Tails = std::vector<std::pair<PassKey, PassTail>>;
-  Tails tails_;       // Of this step: what backward found in the window.
-  Tails last_tails_;  // Of the previous step; expected in this one too.
-
   TorchPort port_{*this};
   StepMachine<TorchPort>& machine_ = port_.machine();
   ShardMachine<TorchPort>& shards_ = port_.shards();
@@ -436,7 +426,8 @@ class SessionCore final : public Interceptor,
   mutable std::mutex trace_mutex_;                         // Taken before mutex_.
 
   struct Fitting {
-    bool enabled = false;  // Neither options nor rules nor plan set a window.
+    bool enabled = false;  // The plan is made by rules.
+    Limits windows;        // Those that rules and options give.
     int fits = 0;          // Since the last recording step.
     PassSchedule order;    // Of the last step's passes that had a forward and a backward.
   };

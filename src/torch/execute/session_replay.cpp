@@ -67,7 +67,7 @@ at::Tensor SessionCore::recompute(SavedBuffer& buffer, const TensorWindow& windo
     if (on_all_ranks || !machine_.try_adopt(buffer)) recompute_storage(lock, buffer);
     if (on_all_ranks) (void)port_.adopt(buffer);
   }
-  prefetch(*buffer.pass);
+  prefetch(*buffer.pass, buffer.id);
   return window.on(buffer.storage);
 }
 
@@ -89,7 +89,7 @@ at::Tensor SessionCore::verify(std::unique_lock<SessionMutex>& lock, SavedBuffer
     }
     return window.on(buffer.storage);
   }
-  prefetch(*buffer.pass);
+  prefetch(*buffer.pass, buffer.id);
   const c10::Storage original = buffer.storage;
   buffer.compared = value.recomputed;
   lock.unlock();
@@ -290,7 +290,7 @@ void SessionCore::finish_verification() {
   }
   if (!changed) return;
   current_.revise(std::move(plan));
-  fit_windows();
+  renew_lists();
 }
 
 }  // namespace spillway

@@ -26,12 +26,6 @@ bool is_expected(const Pass& pass, const at::Tensor& tensor, Signature signature
   return same && has_type(site, tensor) && is_unused(pass, pass.next_site);
 }
 
-void skip_to(Pass& pass, std::size_t site) {
-  for (; pass.reached < site; ++pass.reached) {
-    pass.skipped_bytes += pass.layout->sites[pass.reached].kept;
-  }
-}
-
 bool any(const std::vector<bool>& flags) {
   return std::find(flags.begin(), flags.end(), true) != flags.end();
 }
@@ -89,12 +83,6 @@ void use_site(Pass& pass, std::size_t site, Signature signature) {
     pass.match = std::max(pass.match, Match::kInAnotherOrder);
   }
   if (!pass.used_sites.empty()) pass.used_sites[site] = true;
-  if (site < pass.reached) {
-    pass.skipped_bytes -= pass.layout->sites[site].kept;
-  } else {
-    skip_to(pass, site);
-    pass.reached = site + 1;
-  }
   if (signature != 0 && pass.layout->sites_of.empty()) pass.found.push_back(signature);
   pass.next_site = site + 1;
 }
@@ -107,13 +95,6 @@ std::vector<bool> skipped_by(const Pass& pass) {
     std::fill_n(skipped.begin(), pass.next_site, false);
   }
   return skipped;
-}
-
-void note_skipped(Pass& pass) {
-  if (pass.layout == nullptr || pass.as_profiled()) return;
-  skip_to(pass, pass.layout->sites.size());
-  const std::vector<bool> skipped = skipped_by(pass);
-  pass.skipped = static_cast<std::size_t>(std::count(skipped.begin(), skipped.end(), true));
 }
 
 bool SkippedSites::are_gone(int chunk, std::vector<bool> skipped) {

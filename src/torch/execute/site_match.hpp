@@ -19,8 +19,6 @@ namespace spillway {
                                                    Signature signature, bool movable);
 /// The pass saves what is at the site.
 void use_site(Pass& pass, std::size_t site, Signature signature);
-/// Backward begins: counts the sites that the pass has not saved.
-void note_skipped(Pass& pass);
 /// By site: whether the pass has not saved it.
 [[nodiscard]] std::vector<bool> skipped_by(const Pass& pass);
 

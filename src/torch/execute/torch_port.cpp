@@ -152,7 +152,34 @@ Pass* TorchPort::next_backward() {
   return nullptr;
 }
 
-void TorchPort::make_room(Pass& pass, std::int64_t allowed) { core_.make_room(pass, allowed); }
+std::shared_ptr<SavedBuffer> TorchPort::next_to_evict(Pass& pass) {
+  if (pass.reserve == 0 || pass.layout == nullptr) return nullptr;
+  const ChunkLayout& layout = *pass.layout;
+  while (pass.next_kept < layout.may_offload.size()) {
+    const std::size_t id = pass.next_kept++;
+    std::shared_ptr<SavedBuffer> buffer = pass.buffers[id].lock();
+    const bool kept = buffer != nullptr && layout.may_offload[id] &&
+                      buffer->action == ActionKind::kKeep && buffer->on_device();
+    // Moving what others hold would free nothing.
+    if (!kept || Bytes(buffer->bytes) < core_.options_.small || buffer->storage.use_count() > 1) {
+      continue;
+    }
+    if (core_.task_.checks_copies)
+      buffer->digest = core_.digest_of(buffer->storage, *buffer->stream);
+    buffer->action = ActionKind::kOffload;
+    return buffer;
+  }
+  return nullptr;
+}
+
+void TorchPort::evicted(SavedBuffer& buffer, bool gone) {
+  if (!gone) {
+    buffer.action = ActionKind::kKeep;
+  } else if (!core_.task_.verifies()) {
+    core_.count_fallback(
+        "activation larger than profiled: a buffer planned to stay on the device was offloaded");
+  }
+}
 
 void TorchPort::flush() { core_.engine_->flush(); }
 

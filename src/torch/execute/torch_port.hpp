@@ -41,9 +41,6 @@ class TorchPort {
   [[nodiscard]] static const GatherOrder& gather_order(const Pass& pass) {
     return pass.layout->gathers;
   }
-  [[nodiscard]] static bool has_allowance(const Pass& pass) {
-    return pass.layout != nullptr && !pass.layout->forward_allowance.empty();
-  }
   bool copy_out(SavedBuffer& buffer);
   bool release(SavedBuffer& buffer);
   bool adopt(SavedBuffer& buffer);
@@ -58,19 +55,23 @@ class TorchPort {
   [[nodiscard]] Pass* next_to_gather();
   template <typename F>
   void for_each_reload(Pass& pass, F&& f) {
+    int rank = -1;
     const auto visit = [&](const WeakBuffer& each) {
-      if (const auto buffer = each.lock()) f(*buffer, each);
+      if (const auto buffer = each.lock()) f(*buffer, each, rank);
     };
     if (pass.layout != nullptr) {
-      for (const int id : pass.layout->reload_order)
-        visit(pass.buffers[static_cast<std::size_t>(id)]);
+      for (const ChunkLayout::Reload& each : pass.layout->reload_order) {
+        rank = each.rank;
+        visit(pass.buffers[static_cast<std::size_t>(each.buffer)]);
+      }
       std::for_each(pass.extra.rbegin(), pass.extra.rend(), visit);
     } else {
       // The order is unknown yet; the last saved is mostly the first read.
       std::for_each(pass.buffers.rbegin(), pass.buffers.rend(), visit);
     }
   }
-  void make_room(Pass& pass, std::int64_t allowed);
+  [[nodiscard]] std::shared_ptr<SavedBuffer> next_to_evict(Pass& pass);
+  void evicted(SavedBuffer& buffer, bool gone);
   void flush();
   void entered(const SavedBuffer& /*buffer*/) {}
   void left(const SavedBuffer& /*buffer*/) {}

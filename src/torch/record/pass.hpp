@@ -31,7 +31,12 @@ struct ChunkLayout {
     at::ScalarType dtype{};
     std::size_t dimensions = 0;
     Signature signature = 0;  // 0: unknown.
-    std::size_t kept = 0;  // Bytes of the buffer, if the plan keeps it and this is its first site.
+  };
+
+  /// A buffer that is or may be offloaded.
+  struct Reload {
+    int buffer = 0;
+    int rank = 0;  // As Residency counts; of one that is to be kept, that of the one before.
   };
 
   struct AnchorShape {
@@ -55,14 +60,12 @@ struct ChunkLayout {
   std::vector<std::size_t> bytes;  // By buffer: as profiled.
   std::vector<bool> may_offload;   // By buffer: kept only because the budget has room.
   std::vector<AnchorShape> anchors;
-  CallIndex anchor_calls;         // Where each is in `anchors`; has their names.
-  std::vector<int> reload_order;  // Buffers that are or may be offloaded, each once.
-  std::vector<bool> shard;        // As `action`.
-  GatherOrder gathers;            // As `action`.
-  std::size_t shards = 0;         // How many are sharded.
-  // Bytes that may be on the device: by site, and by position in the order of unpacks. Or empty.
-  std::vector<std::size_t> forward_allowance;
-  std::vector<std::size_t> backward_allowance;
+  CallIndex anchor_calls;            // Where each is in `anchors`; has their names.
+  std::vector<Reload> reload_order;  // Each buffer once.
+  std::vector<bool> shard;           // As `action`.
+  GatherOrder gathers;               // As `action`.
+  std::size_t shards = 0;            // How many are sharded.
+  ChunkResidency residency;
   bool recomputes = false;
   bool must_not_move = false;  // Some buffers are kept because of what is done to them.
   // What a verification step allocates beyond the plan: the recomputed bytes of the layer with the
@@ -122,17 +125,14 @@ struct Pass : PassRecord {
   std::vector<ValueId> anchors;                                 // Held until backward begins.
   std::vector<std::weak_ptr<SavedBuffer>> pending_collectives;  // Offloaded when complete.
   std::size_t saves = 0;
-  std::size_t next_site = 0;      // Expected at the next save.
-  std::vector<bool> used_sites;   // Empty: those before next_site.
-  std::vector<Signature> found;   // By site, if the plan has no signatures.
-  Signature saved = 0;            // Of the sequence of all saves; 0 where nothing is recorded.
-  std::size_t reached = 0;        // No site from here on was saved.
-  std::size_t skipped = 0;        // Sites that it has not saved when backward begins.
-  std::size_t skipped_bytes = 0;  // Of buffers before `reached` that the plan keeps.
+  std::size_t next_site = 0;     // Expected at the next save.
+  std::vector<bool> used_sites;  // Empty: those before next_site.
+  std::vector<Signature> found;  // By site, if the plan has no signatures.
+  Signature saved = 0;           // Of the sequence of all saves; 0 where nothing is recorded.
   Match match = Match::kAsProfiled;
   std::size_t unpacks = 0;
-  std::size_t growth = 0;        // Bytes of buffers beyond their profiled sizes.
-  std::size_t next_kept = 0;     // The first buffer that make_room() has not considered yet.
+  std::size_t next_unpack = 0;   // Expected in the profiled order; of a pass that skipped sites.
+  std::size_t next_kept = 0;     // The first buffer that was not considered to be evicted yet.
   std::size_t shards_asked = 0;  // How often the other ranks were asked.
   std::vector<std::shared_ptr<ShardedBuffer>> asked;  // Not answered yet, in the order asked.
   // Sharded, or gathered again; in the order of gathers.

@@ -23,10 +23,10 @@ class FakeSession final : public ControlledSession {
   bool times_happened = true;
   std::optional<Nanoseconds> step_time;
 
-  void amend(Plan& /*plan*/) const override {}
+  [[nodiscard]] bool amend(Plan& /*plan*/) const override { return false; }
   void plan_adopted() override { ++adopted; }
   void plan_revised() override { ++revised; }
-  void fit_windows() override { ++fitted; }
+  void renew_lists() override { ++fitted; }
   void count_fallback(const std::string& reason) override { fallbacks.push_back(reason); }
   void note_failure(const char* where) noexcept override {
     fallbacks.push_back(std::string(where) + " failed");

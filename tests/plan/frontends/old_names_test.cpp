@@ -83,7 +83,7 @@ std::string as_before(std::string text, std::string_view schema, std::string_vie
   return text;
 }
 
-/// Profiles and plans without signatures are those of the last schema.
+/// Profiles without signatures are those of the last schema.
 Profile without_signatures(Profile profile) {
   for (ChunkProfile& chunk : profile.chunks) {
     for (SiteProfile& site : chunk.sites) site.signature = 0;
@@ -118,7 +118,7 @@ TEST(LastPlanSchema, LoadsAsTheSamePlanWithoutSignatures) {
     const Plan plan = make_plan(profile, rules);
     ASSERT_EQ(plan_from_json(to_json(plan), "plan.json"), plan) << "seed " << seed;
     const Plan before = make_plan(without_signatures(profile), rules);
-    const std::string old = as_before(to_json(before), kPlanSchema, "spillway.plan/4");
+    const std::string old = as_before(to_json(before), kPlanSchema, "spillway.plan/5");
     ASSERT_EQ(plan_from_json(old, "plan.json"), before) << "seed " << seed << "\n" << old;
     EXPECT_TRUE(made_for(before, profile));
     EXPECT_EQ(with_signatures_of(profile, before), plan);
@@ -126,7 +126,7 @@ TEST(LastPlanSchema, LoadsAsTheSamePlanWithoutSignatures) {
 }
 
 TEST(LastPlanSchema, IsWrittenAsTheNewOne) {
-  const std::string old = as_before(to_json(Plan{}), kPlanSchema, "spillway.plan/4");
+  const std::string old = as_before(to_json(Plan{}), kPlanSchema, "spillway.plan/5");
   EXPECT_THAT(to_json(plan_from_json(old, "plan.json")), HasSubstr(std::string(kPlanSchema)));
 }
 

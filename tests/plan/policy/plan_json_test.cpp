@@ -38,8 +38,7 @@ Plan small_plan() {
                      ActionKind::kOffload,
                      "rule 2 (r.toml:7)"};
   plan.recompute_collectives = true;
-  plan.max_pending_release = Bytes(11);
-  plan.max_prefetch = Bytes(12);
+  plan.cap = Bytes(11);
   ChunkPlan& chunk = plan.chunks.emplace_back();
   chunk.decisions = {keep, offload, recompute};
   chunk.sites = {{{"BFloat16", 3}, {"Float", 2}}, {0, 1, 0}, {0, 1, 1}, {7, 8, 0xfedcba9876543210}};
@@ -56,8 +55,11 @@ Plan small_plan() {
   anchor.ordinal = -1;
   chunk.operators = {{5, "aten::add"}, {7, "aten::mul"}};
   chunk.need_order = {1, 3, 2, 0};
-  chunk.forward_allowance = {Bytes(50), Bytes(60), Bytes(70)};
-  chunk.backward_allowance = {Bytes(80), Bytes(90)};
+  chunk.residency.unpack_order = {2, 1};
+  chunk.residency.add(
+      {.pending = {50, 60, 70}, .reloads = {80, 90}, .own_reloads = 2, .held = {1, 3}});
+  chunk.residency.add({.pending = {51, 61, 71}, .reloads = {81, 91}, .own_reloads = 2, .held = {}});
+  chunk.residency.add(chunk.residency.lists[0]);
   return plan;
 }
 
@@ -83,7 +85,7 @@ TEST(PlanJson, GivesBackThePlansOfRandomProfiles) {
 TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
   Plan plan = small_plan();
   SiteTable& sites = plan.chunks[0].sites;
-  plan.chunks[0].forward_allowance.clear();
+  plan.chunks[0].residency = {};
   const std::string few = to_json(plan);
   for (int i = 0; i < 3000; ++i) {
     sites.kind.push_back(i % 2);
@@ -96,6 +98,27 @@ TEST(PlanJson, WritesThousandsOfSitesInAFewLines) {
   EXPECT_LT(many.size() - few.size(), 3000 * (2 * 2 + 19) + 1500U);
 }
 
+/// Its limits in bytes become a cap; lists are made where there is a profile.
+TEST(PlanJson, ReadsTheLastSchema) {
+  Plan plan = small_plan();
+  plan.chunks[0].residency = {};
+  plan.cap.reset();
+  std::string text = to_json(plan);
+  const auto replace = [&text](const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from << " in " << text;
+    text.replace(at, from.size(), to);
+  };
+  replace("spillway.plan/6", "spillway.plan/5");
+  replace("\"budget\"", "\"max_pending_release\": 11,\n  \"max_prefetch\": 12,\n  \"budget\"");
+  const std::size_t at = text.find("\"residency\"");
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::size_t end = text.find('}', at);
+  text.replace(at, end + 1 - at, "\"forward_allowance\":[50,60,70],\"backward_allowance\":[80,65]");
+  plan.cap = Bytes(50);
+  EXPECT_EQ(plan_from_json(text, "plan.json"), plan);
+}
+
 struct WrongPlan {
   const char* what;
   const char* by;
@@ -105,10 +128,10 @@ struct WrongPlan {
 TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
   const std::string good = to_json(small_plan());
   for (const WrongPlan& each :
-       {WrongPlan{"spillway.plan/5", "spillway.profile/1",
-                  "schema: \"spillway.plan/5\" wanted, found the text \"spillway.profile/1\""},
-        {"spillway.plan/5", "spillway.plan/1",
-         "schema: \"spillway.plan/5\" wanted, found \"spillway.plan/1\": another version of "
+       {WrongPlan{"spillway.plan/6", "spillway.profile/1",
+                  "schema: \"spillway.plan/6\" wanted, found the text \"spillway.profile/1\""},
+        {"spillway.plan/6", "spillway.plan/1",
+         "schema: \"spillway.plan/6\" wanted, found \"spillway.plan/1\": another version of "
          "Spillway wrote it; create it with this version"},
         {"\"kind\":[0,1,0]", "\"kind\":[0,2,0]",
          "chunks[0].sites.kind[1]: there is no kind 2; this chunk has 2"},
@@ -143,14 +166,26 @@ TEST(PlanJson, SaysWhereWhatWasWantedAndWhatWasFound) {
          "chunks[0].anchors[0].action: an anchor is kept or offloaded, not recomputed"},
         {"\"recompute_collectives\": true,", "", "recompute_collectives: missing"},
         {"[50,60,70]", "[50,60]",
-         "chunks[0].forward_allowance: none or one for each site wanted: 3, found 2"},
+         "chunks[0].residency.lists[0].pending: one for each site wanted: 3, found 2"},
+        {"[81,91]", "[81]",
+         "chunks[0].residency.lists[1].reloads: one for each unpack wanted: 2, found 1"},
         {"[80,90]", "[80,-90]",
-         "chunks[0].backward_allowance[1]: a number of bytes wanted, found the number -90"},
+         "chunks[0].residency.lists[0].reloads[1]: there is no number -90; this chunk has "
+         "2147483647"},
+        {"\"list_of_pass\":[0,1,0]", "\"list_of_pass\":[0,2]",
+         "chunks[0].residency.list_of_pass[1]: there is no list 2; this chunk has 2"},
+        {"\"held\":[1,3]", "\"held\":[3,1]",
+         "chunks[0].residency.lists[0].held: ascending numbers wanted"},
+        {"\"held\":[1,3]", "\"held\":[1,4]",
+         "chunks[0].residency.lists[0].held[1]: there is no buffer or anchor 4; this chunk has 4"},
         {"\"kind\":\"offload\"", "\"kind\":\"recompute\"",
          "chunks[0].decisions[1].action: what is recomputed cannot be sharded"},
         {"[50,60,70]", "[50,60,4611686018427387904]",
-         "chunks[0].forward_allowance[2]: a number of bytes up to 281474976710656 wanted, found "
-         "the number 4611686018427387904"},
+         "chunks[0].residency.lists[0].pending[2]: a whole number from -9007199254740992 to "
+         "9007199254740992 wanted, found the number 4611686018427387904"},
+        {"\"cap\": 11", "\"cap\": 4611686018427387904",
+         "cap: a number of bytes up to 281474976710656 wanted, found the number "
+         "4611686018427387904"},
         {"\"tier\":\"\"", "\"tier\":\"file\"",
          "chunks[0].decisions[0].action.tier: \"\" or \"host\" wanted, found the text \"file\": "
          "there is no other tier yet"},

@@ -54,10 +54,11 @@ TEST(PlanDifferences, AreEmptyExactlyForEqualPlans) {
         each.chunks[0].operators.push_back({1, "aten::mm"});
       },
       [](Plan& each) { each.chunks[0].need_order.pop_back(); },
-      [](Plan& each) { each.chunks[0].forward_allowance = {Bytes(1)}; },
-      [](Plan& each) { each.chunks[0].backward_allowance = {Bytes(1)}; },
-      [](Plan& each) { each.max_pending_release = Bytes(1); },
-      [](Plan& each) { each.max_prefetch = Bytes(1); },
+      [](Plan& each) {
+        each.chunks[0].residency.add({{1}, {1}, 1, {1}});
+      },
+      [](Plan& each) { each.chunks[0].residency.unpack_order = {1}; },
+      [](Plan& each) { each.cap = Bytes(1); },
       [](Plan& each) { each.chunks[0].chunk = 1; },
       [](Plan& each) { each.chunks.clear(); },
   };

@@ -14,6 +14,7 @@ namespace {
 using ::testing::ContainsRegex;
 using testing::error_text;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::plan_by;
 using testing::transformer_profile;
 
@@ -55,6 +56,20 @@ TEST(ExplainedPlan, FoldsLayersAndSaysWhatWhyAndHowMuch) {
   EXPECT_THAT(text,
               ContainsRegex("host memory +64.0 GiB\n  offload window +left to the session\n"));
   EXPECT_THAT(text, HasSubstr("notes\n  - rule 3 (r.toml:10) decided no buffer\n"));
+}
+
+TEST(ExplainedPlan, CountsItsResidencyLists) {
+  Plan plan = plan_by(transformer_profile({.layers = 2}), kRules);
+  EXPECT_THAT(explain(plan), Not(HasSubstr("residency lists")));
+  Residency list;
+  plan.chunks[0].residency.add(list);
+  EXPECT_THAT(explain(plan), ContainsRegex("residency lists +1 for 1 pass\n"));
+  list.held = {1};
+  plan.chunks[0].residency.add(list);
+  plan.chunks[0].residency.add(list);
+  plan.cap = Bytes(1 << 20);
+  EXPECT_THAT(explain(plan), ContainsRegex("cap on managed buffers +1.0 MiB\n"));
+  EXPECT_THAT(explain(plan), ContainsRegex("residency lists +2 for 3 passes\n"));
 }
 
 TEST(ExplainedPlan, SaysWithTheProfileWhoMadeWhatAndHowFastItWas) {

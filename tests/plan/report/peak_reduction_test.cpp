@@ -38,7 +38,7 @@ TEST(PeakReduction, IsWithEverythingGoneAtOnceWhateverTheWindows) {
   EXPECT_EQ(found->kept, Bytes(100'000'000));
   EXPECT_LE(found->least, Bytes(20'000'000));  // One on its way, one at work.
   Plan allowed = plan_by(profile, kOffloadEverything);
-  set_allowances(profile, Bytes(90'000'000), allowed);
+  set_residency(profile, Bytes(90'000'000), allowed);
   EXPECT_EQ(peak_reduction(profile, allowed), found);
 }
 

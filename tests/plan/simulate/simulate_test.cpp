@@ -45,7 +45,7 @@ Profile row_of_calls(int calls, double factor) {
 
 Simulation within(const Profile& profile, Plan plan, std::uint64_t budget,
                   const PassSchedule& schedule = {}) {
-  set_allowances(profile, Bytes(budget), plan, schedule);
+  set_residency(profile, Bytes(budget), plan, schedule);
   return simulate(profile, plan, {.schedule = schedule, .trace = true, .windows = {}});
 }
 
@@ -159,18 +159,24 @@ TEST(Simulate, CopiesNothingThatIsStillThereWhenBackwardBegins) {
   EXPECT_EQ(tight.bytes_out, Bytes(3 * kSize));
 }
 
-TEST(Simulate, GoesByWindowsWhereAPlanHasNoAllowances) {
+TEST(Simulate, GoesByWindowsWhereAPlanHasNoLists) {
   const Profile profile = row_of_calls(10, 1);
   Plan plan = plan_by(profile, kOffload);
   plan.limits.offload_window = Bytes(2 * kSize);
   plan.limits.prefetch_window = Bytes(kSize);
   const Simulation simulation = simulate(profile, plan);
-  EXPECT_EQ(simulation.bytes_out, Bytes(8 * kSize)) << "two are still there";
+  EXPECT_EQ(simulation.bytes_out, Bytes(10 * kSize)) << "which of them stay is not known";
+  EXPECT_EQ(simulation.bytes_back, Bytes(8 * kSize));
   EXPECT_EQ(simulation.peak, Bytes(3 * kSize));
-  plan.limits = {};
+  set_windows(profile, plan);
+  const Simulation listed = simulate(profile, plan);
+  EXPECT_EQ(listed.bytes_out, Bytes(8 * kSize));
+  EXPECT_EQ(listed.bytes_back, Bytes(8 * kSize));
+  EXPECT_EQ(listed.peak, Bytes(3 * kSize));
+  plan = plan_by(profile, kOffload);
   SimulateOptions options;
   options.windows.offload_window = Bytes(5 * kSize);
-  EXPECT_EQ(simulate(profile, plan, options).bytes_out, Bytes(5 * kSize));
+  EXPECT_EQ(simulate(profile, plan, options).bytes_back, Bytes(5 * kSize));
 }
 
 TEST(Simulate, KeepsWhatTheHostHasNoRoomFor) {

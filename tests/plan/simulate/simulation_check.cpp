@@ -58,7 +58,7 @@ class Check {
     for (const SimulatedTransfer& transfer : simulation_.transfers) check_transfer(transfer);
     find_bytes();
     check_memory();
-    check_allowances();
+    check_lists();
     check_sums();
     return std::move(problems_);
   }
@@ -335,54 +335,51 @@ class Check {
     }
   }
 
-  // Allowances.
+  // Residency lists.
 
-  void check_allowances() {
+  void check_lists() {
+    std::map<const PlannedChunk*, std::size_t> passes;
+    std::vector<const Residency*> lists;
+    for (const CheckedPass& pass : passes_) {
+      lists.push_back(pass.chunk->plan->residency.of(passes[pass.chunk]++));
+    }
     for_each_moment([&](const CheckedPass& pass, int moment) {
-      const ChunkPlan& plan = *pass.chunk->plan;
+      const Residency* const list = lists[to_index(pass_of(pass.key))];
+      if (list == nullptr) return;
       const Moment& now = pass.chunk->moment(moment);
       const int here = pass.position(moment);
-      const auto over = [&](const std::vector<Bytes>& allowances) {
-        return !allowances.empty() &&
-               managed_bytes_[to_index(here) + 1] >
-                   static_cast<std::int64_t>(allowances[to_index(now.index)].count());
-      };
-      if (now.kind == MomentKind::kSave && over(plan.forward_allowance) && may_release(here)) {
-        report("more is kept at moment " + std::to_string(here) + " than its allowance says");
+      if (now.kind == MomentKind::kSave &&
+          released_after(here) > list->pending[to_index(now.index)]) {
+        report("more is kept at moment " + std::to_string(here) + " than its list says");
       }
-      if (now.kind == MomentKind::kUnpack && over(plan.backward_allowance) && prefetches(here)) {
-        report("more is reloaded at moment " + std::to_string(here) + " than its allowance says");
+      if (now.kind == MomentKind::kUnpack) {
+        check_reloads(pass, here, list->reloads[to_index(now.index)], list->own_reloads);
       }
     });
   }
 
-  /// Whether something offloaded is still there, and its backward not near.
-  [[nodiscard]] bool may_release(int here) const {
-    for (const CheckedPass& pass : passes_) {
-      if (pass.position(pass.chunk->model->backward_begins) <= here) continue;
-      for (std::size_t id = 0; id < pass.chunk->items.size(); ++id) {
-        const PlannedItem& item = pass.chunk->items[id];
-        if (item.action != ActionKind::kOffload || item.entered < 0) continue;
-        if (pass.position(item.entered) > here || pass.position(item.freed) <= here) continue;
-        const auto found = transfers_.find({pass_of(pass.key), static_cast<int>(id)});
-        const bool goes = found != transfers_.end() && found->second->released >= 0;
-        if (goes && position(found->second->released_in, found->second->released) > here) {
-          return true;
-        }
-      }
-    }
-    return false;
+  /// How many items that are copied out by then are released later.
+  [[nodiscard]] int released_after(int here) const {
+    return static_cast<int>(std::count_if(
+        simulation_.transfers.begin(), simulation_.transfers.end(), [&](const auto& transfer) {
+          return position(transfer.pass, transfer.saved) <= here && transfer.released >= 0 &&
+                 position(transfer.released_in, transfer.released) > here;
+        }));
   }
 
-  [[nodiscard]] bool prefetches(int here) const {
-    return std::any_of(simulation_.transfers.begin(), simulation_.transfers.end(),
-                       [&](const auto& transfer) {
-                         if (transfer.reloaded < 0) return false;
-                         const CheckedPass& pass = passes_[to_index(pass_of(transfer.pass))];
-                         const int needed = pass.chunk->items[to_index(transfer.buffer)].needed;
-                         return position(transfer.reloaded_in, transfer.reloaded) == here &&
-                                (needed < 0 || pass.position(needed) != here);
-                       });
+  void check_reloads(const CheckedPass& pass, int here, int until, int own) {
+    for (const SimulatedTransfer& transfer : simulation_.transfers) {
+      if (transfer.reloaded < 0) continue;
+      if (position(transfer.reloaded_in, transfer.reloaded) != here) continue;
+      const CheckedPass& of = passes_[to_index(pass_of(transfer.pass))];
+      const int needed = of.chunk->items[to_index(transfer.buffer)].needed;
+      if (needed >= 0 && of.position(needed) == here) continue;
+      const std::vector<int>& order = of.chunk->reload_order;
+      const auto rank = std::find(order.begin(), order.end(), transfer.buffer) - order.begin();
+      if (rank >= (&of == &pass ? until : until - own)) {
+        report("more is reloaded at moment " + std::to_string(here) + " than its list says");
+      }
+    }
   }
 
   void check_sums() {

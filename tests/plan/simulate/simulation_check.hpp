@@ -14,7 +14,7 @@ namespace spillway {
 ///    or a copy back before its copy out has ended;
 ///  - memory is released before its copy out has ended, or used before its copy back has;
 ///  - the bytes at some moment are not those that follow from the intervals;
-///  - more is kept or prefetched than an allowance permits, where less was possible;
+///  - more is kept or prefetched than the list of a pass says;
 ///  - times do not add up.
 /// Precondition: the plan was made for the profile, the simulation for both with `trace`.
 [[nodiscard]] std::vector<std::string> problems_of(const Simulation& simulation,

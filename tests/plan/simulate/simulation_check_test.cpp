@@ -29,7 +29,7 @@ TEST(Simulation, IsConsistentForRandomStepsAndPlans) {
     options.windows.prefetch_window = Bytes(random() % 10'000'000);
     if (random() % 8 == 0) options.windows.host = Bytes(random() % 50'000'000);
     if (random() % 3 > 0) {
-      set_allowances(profile, Bytes(random() % 200'000'000), plan, options.schedule);
+      set_residency(profile, Bytes(random() % 200'000'000), plan, options.schedule);
     }
     const Simulation simulation = simulate(profile, plan, options);
     ASSERT_THAT(problems_of(simulation, profile, plan, options.schedule), IsEmpty())
@@ -48,7 +48,7 @@ class SpoiledSimulation : public ::testing::Test {
     profile_.link = {1e9, 1e9, 1e9, 1e9};
     testing::add_timelines(profile_);
     plan_ = testing::plan_by(profile_, "[[rule]]\naction = \"offload\"\n");
-    set_allowances(profile_, Bytes(2500), plan_);
+    set_residency(profile_, Bytes(2500), plan_);
     simulation_ = simulate(profile_, plan_, {.schedule = {}, .trace = true, .windows = {}});
   }
 
@@ -98,9 +98,9 @@ TEST_F(SpoiledSimulation, IsFoundByBytesThatDoNotFollow) {
   EXPECT_THAT(problems(), Contains(HasSubstr("the peak is not the most that is there")));
 }
 
-TEST_F(SpoiledSimulation, IsFoundByWhatIsKeptAgainstAnAllowance) {
-  for (Bytes& each : plan_.chunks[0].forward_allowance) each = Bytes(0);
-  for (Bytes& each : plan_.chunks[0].backward_allowance) each = Bytes(0);
+TEST_F(SpoiledSimulation, IsFoundByWhatIsKeptOrReloadedAgainstItsList) {
+  Residency& list = plan_.chunks[0].residency.lists[0];
+  std::fill(list.pending.begin(), list.pending.end(), 0);
   EXPECT_THAT(problems(), Contains(HasSubstr("more is kept at moment")));
 }
 
@@ -111,22 +111,22 @@ TEST_F(SpoiledSimulation, IsFoundByTimesThatDoNotAddUp) {
 
 /// With the smallest budget everything is released as early as possible; any other budget that a
 /// step can meet must be met.
-TEST(Allowances, KeepARandomStepWithinEveryBudgetThatIsPossible) {
+TEST(Residency, KeepsARandomStepWithinEveryBudgetThatIsPossible) {
   int moved = 0;
   const int cases = testing::cases_of(2500);
   for (int seed = 0; seed < cases; ++seed) {
     std::mt19937_64 random(static_cast<std::uint64_t>(seed));
     const Profile profile = testing::random_step_profile(random);
     Plan plan = testing::random_plan(profile, random);
-    set_allowances(profile, Bytes(0), plan);
+    set_residency(profile, Bytes(0), plan);
     const Simulation smallest = simulate(profile, plan);
-    set_allowances(profile, Bytes(std::uint64_t{1} << 50U), plan);
+    set_residency(profile, Bytes(std::uint64_t{1} << 50U), plan);
     const Simulation largest = simulate(profile, plan);
     ASSERT_LE(smallest.peak, largest.peak) << "seed " << seed;
     ASSERT_EQ(largest.bytes_back, Bytes(0)) << "seed " << seed;
     const std::uint64_t between = largest.peak.count() - smallest.peak.count();
     const Bytes budget(smallest.peak.count() + random() % (between + 1));
-    set_allowances(profile, budget, plan);
+    set_residency(profile, budget, plan);
     const Simulation within = simulate(profile, plan);
     ASSERT_LE(within.peak.count(), budget.count()) << "seed " << seed;
     moved += within.bytes_back > Bytes(0) ? 1 : 0;
@@ -134,8 +134,8 @@ TEST(Allowances, KeepARandomStepWithinEveryBudgetThatIsPossible) {
   EXPECT_GT(moved, cases / 5);
 }
 
-/// Passes in flight share allowances; they may miss a budget, but hardly.
-TEST(Allowances, KeepRandomPassesInFlightNearTheBudget) {
+/// They may miss a budget, but hardly.
+TEST(Residency, KeepsRandomPassesInFlightNearTheBudget) {
   int missed = 0;
   const auto cases = static_cast<unsigned>(testing::cases_of(1000));
   for (unsigned seed = 0; seed < cases; ++seed) {
@@ -145,7 +145,7 @@ TEST(Allowances, KeepRandomPassesInFlightNearTheBudget) {
     SimulateOptions options;
     options.schedule = testing::random_schedule(profile, random);
     const auto peak_within = [&](std::uint64_t budget) {
-      set_allowances(profile, Bytes(budget), plan, options.schedule);
+      set_residency(profile, Bytes(budget), plan, options.schedule);
       return simulate(profile, plan, options).peak.count();
     };
     const std::uint64_t smallest = peak_within(0);

@@ -15,7 +15,7 @@ namespace spillway::testing {
 /// opposite order of their saves, more or less.
 [[nodiscard]] Profile random_step_profile(std::mt19937_64& random);
 
-/// Rules decide at random; without allowances and limits.
+/// Rules decide at random; without lists and limits.
 [[nodiscard]] Plan random_plan(const Profile& profile, std::mt19937_64& random);
 
 /// One pass, several one after another, or several passes in flight.

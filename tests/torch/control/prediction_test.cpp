@@ -87,7 +87,7 @@ struct Slack {
   double share = 0;       ///< Of the peak, either way.
 };
 
-/// Executes random plans with windows and with allowances for several budgets, and compares.
+/// Executes random plans with windows and with lists for several budgets, and compares.
 class Comparison {
  public:
   /// `ranks`: over so many, which do the same, buffers are sharded.
@@ -113,17 +113,22 @@ class Comparison {
       if (i % 2 == 1) plan.limits.recompute_cache = Bytes(random() % 20'000);
       cache_matters_ += predicted(plan).repeated_calls > unlimited ? 1 : 0;
       compare(plan, rules, slack);
+      Plan listed = plan;
+      set_windows(profile_, listed, options_.schedule, options_.shard, options_.windows);
+      compare(listed, rules + " with lists of windows", slack);
       const std::uint64_t least = predicted(within(plan, 0_B)).peak.count();
       const std::uint64_t most = predicted(within(plan, 1_GiB)).peak.count();
       for (const std::uint64_t percent : {0U, 20U, 60U}) {
         const Bytes budget(least + (most - least) * percent / 100);
-        const Plan limited = within(plan, budget);
+        Plan limited = plan;
+        const Simulator simulator(profile_, options_.schedule, options_.shard);
+        ByteTargets targets = simulator.set_residency(budget, limited);
         EXPECT_TRUE(!options_.schedule.empty() || predicted(limited).peak <= budget) << rules;
         compare(limited, rules, slack);
-        Plan sooner = limited;
-        sooner.max_pending_release = Bytes(random() % 64'000);
-        sooner.max_prefetch = Bytes(random() % 64'000);
-        compare(sooner, rules + " with a small limit on pending releases", slack);
+        targets.pending_release = static_cast<std::int64_t>(random() % 64'000);
+        targets.prefetch = static_cast<std::int64_t>(random() % 64'000);
+        (void)simulator.set_residency(targets, limited);
+        compare(limited, rules + " with a small limit on pending releases", slack);
       }
     }
     EXPECT_GT(moved_, 0);
@@ -137,7 +142,7 @@ class Comparison {
 
  private:
   [[nodiscard]] Plan within(Plan plan, Bytes budget) const {
-    Simulator(profile_, options_.schedule, options_.shard).set_allowances(budget, plan);
+    set_residency(profile_, budget, plan, options_.schedule, options_.shard);
     return plan;
   }
   [[nodiscard]] Simulation predicted(const Plan& plan) const {
@@ -154,10 +159,9 @@ class Comparison {
       session.set_shard_group(std::make_shared<testing::EqualParts>(options_.shard.ranks));
     }
     std::int64_t measured = 0;
-    // The first step verifies, the second does not know yet which offloads will be skipped.
     CommandLog commands;
-    for (int i = 0; i < 3; ++i) {
-      if (i == 2) SessionInternals::log_commands(session, &commands);
+    for (int i = 0; i < 2; ++i) {  // The first step verifies.
+      if (i == 1) SessionInternals::log_commands(session, &commands);
       measured = training_.step(session);
     }
     SessionInternals::log_commands(session, nullptr);

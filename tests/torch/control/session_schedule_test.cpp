@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/simulate/simulator.hpp"
 #include "spillway/core/error.hpp"
 #include "spillway/plan/simulate.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "support/error_text.hpp"
 #include "support/random_cases.hpp"
+#include "torch/control/session_internals.hpp"
 #include "torch/support/pipeline_stage.hpp"
 #include "torch/support/training.hpp"
 
@@ -151,6 +153,7 @@ TEST_P(ScheduledSession, HasThePredictedPeak) {
   options.schedule = passes_of(actions);
   options.windows.offload_window = offload_everything().offload_window;
   options.windows.prefetch_window = offload_everything().prefetch_window;
+  const Simulator simulator(profile, options.schedule);
   const auto compare = [&](const Plan& plan, const std::string& what) {
     SessionOptions given = offload_everything();
     given.rules = {};
@@ -158,7 +161,13 @@ TEST_P(ScheduledSession, HasThePredictedPeak) {
     Session session(std::move(given));
     session.register_model(stage);
     std::int64_t measured = 0;
-    for (int i = 0; i < 3; ++i) measured = peak_of_step(session);
+    CommandLog commands;
+    for (int i = 0; i < 2; ++i) {  // The first step verifies.
+      if (i == 1) SessionInternals::log_commands(session, &commands);
+      measured = peak_of_step(session);
+    }
+    SessionInternals::log_commands(session, nullptr);
+    EXPECT_EQ(commands, simulator.commands(plan, options.windows)) << what;
     const Simulation simulation = simulate(profile, plan, options);
     EXPECT_EQ(static_cast<std::int64_t>(simulation.peak.count()), measured) << what;
     EXPECT_EQ(simulation.bytes_out, session.report().bytes_out) << what;
@@ -169,9 +178,12 @@ TEST_P(ScheduledSession, HasThePredictedPeak) {
   for (const std::string& rules : kRules) {
     Plan plan = make_plan(profile, parse_rules(rules, "r.toml"));
     const Bytes most = compare(plan, rules);
-    set_allowances(profile, Bytes(most.count() * 3 / 4), plan, options.schedule);
-    (void)compare(plan, rules + " with allowances");
-    plan.max_pending_release = plan.max_prefetch = 24_KiB;
+    set_windows(profile, plan, options.schedule, {}, options.windows);
+    (void)compare(plan, rules + " with lists of windows");
+    ByteTargets targets = simulator.set_residency(Bytes(most.count() * 3 / 4), plan);
+    (void)compare(plan, rules + " with lists of a budget");
+    targets.pending_release = targets.prefetch = 24 * 1024;
+    (void)simulator.set_residency(targets, plan);
     (void)compare(plan, rules + " with a small limit on pending releases");
   }
 }

@@ -29,7 +29,7 @@ constexpr const char* kMixed =
 
 /// Whether the plan has fitted windows.
 bool has_windows(const Plan& plan) {
-  return !plan.chunks[0].forward_allowance.empty() ||
+  return !plan.chunks[0].residency.empty() ||
          (plan.limits.offload_window && plan.limits.prefetch_window);
 }
 
@@ -64,7 +64,7 @@ TEST(FittedWindows, StopWhereEveryStepHasAnotherOrder) {
     return gpipe_step(model, step, i, 1 + i % 20);
   };
   EXPECT_EQ(difference({}, session, 24, passes), 0);
-  EXPECT_TRUE(session.plan()->chunks[0].forward_allowance.empty());
+  EXPECT_TRUE(session.plan()->chunks[0].residency.empty());
   EXPECT_TRUE(session.report().fallbacks.empty()) << session.report();
 }
 
@@ -152,12 +152,18 @@ TEST(FittedWindows, GetTheTimesOfAStepThatIsReadAfterATracedOne) {
   EXPECT_NE(training.core->step_events(), nullptr);
 }
 
-TEST(FittedWindows, AreNotUsedIfAnyWindowIsGiven) {
-  SessionOptions options = without_windows(kOffload);
-  options.offload_window = 64_KiB;
-  Session session(options);
-  EXPECT_EQ(difference({}, session, 4, single_step), 0);
-  EXPECT_FALSE(has_windows(*session.plan()));
+TEST(FittedWindows, AreThoseThatAreGiven) {
+  Bytes before;
+  for (const Bytes window : {1_KiB, 64_KiB, 1_GiB}) {
+    SessionOptions options = without_windows(kOffload);
+    options.offload_window = options.prefetch_window = window;
+    Session session(options);
+    EXPECT_EQ(difference({}, session, 4, single_step), 0);
+    EXPECT_FALSE(session.plan()->chunks[0].residency.empty());
+    EXPECT_EQ(session.plan()->limits.offload_window, window);
+    EXPECT_GT(session.report().saved_peak_with, before) << session.report();
+    before = session.report().saved_peak_with;
+  }
 }
 
 TEST(ConstantWindows, AreThoseOfThePlanThatRulesMade) {

@@ -327,7 +327,7 @@ TEST(LayerDrop, RecordsAgainWhenALayerIsGoneForGood) {
   EXPECT_LT(session.profile()->chunks[0].sites.size(), sites);
 }
 
-TEST(LastPlanSchema, GetsItsSignaturesFromTheFirstStepThatVerifiesIt) {
+TEST(PlanWithoutSignatures, GetsItsSignaturesFromTheFirstStepThatVerifiesIt) {
   Plan plan;
   const Program program = layers_without([](int, int) { return false; });
   {
@@ -352,7 +352,7 @@ TEST(LastPlanSchema, GetsItsSignaturesFromTheFirstStepThatVerifiesIt) {
   EXPECT_EQ(session.report().recorded_steps, 0U);
 }
 
-TEST(LastPlanSchema, IsNotTrustedByABackwardAfterTheStepThatVerifiesIt) {
+TEST(PlanWithoutSignatures, IsNotTrustedByABackwardAfterTheStepThatVerifiesIt) {
   const testing::Deterministic deterministic;
   at::Tensor weight = at::randn({kWidth, kWidth}).set_requires_grad(true);
   const auto loss = [&](bool written) {
@@ -383,7 +383,7 @@ TEST(LastPlanSchema, IsNotTrustedByABackwardAfterTheStepThatVerifiesIt) {
   }
 }
 
-TEST(LastPlanSchema, IsNotTrustedBeforeItIsVerified) {
+TEST(PlanWithoutSignatures, IsNotTrustedBeforeItIsVerified) {
   // Signatures and plan are of a program without the write.
   const auto program_with = [](bool written) {
     return [written](const at::Tensor&, const Weights& weights, int) {

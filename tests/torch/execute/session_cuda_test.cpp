@@ -201,7 +201,7 @@ TEST_F(CudaSession, RecordsATimelineWithThePeakOfAStepThatKeepsEverything) {
   EXPECT_NEAR(static_cast<double>(measured) / predicted, 1, 0.02) << measured;
 }
 
-TEST_F(CudaSession, FollowsAllowances) {
+TEST_F(CudaSession, KeepsToACap) {
   Plan plan;
   Profile profile;
   {
@@ -215,8 +215,9 @@ TEST_F(CudaSession, FollowsAllowances) {
     if (buffer.fixed == FixedReason::kNone) largest = std::max(largest, buffer.size);
   }
   for (const Bytes allowed : {0_B, 16_MiB, 64_MiB}) {
-    plan.chunks[0].forward_allowance.assign(plan.chunks[0].sites.kind.size(), allowed);
-    plan.chunks[0].backward_allowance.assign(profile.chunks[0].unpack_order.size(), allowed);
+    plan.cap = allowed;
+    plan.chunks[0].residency = {};
+    plan.limits.offload_window = plan.limits.prefetch_window = 1_GiB;
     SessionOptions options = offload_everything();
     options.offload_window = 1_GiB;
     options.prefetch_window = 1_GiB;
