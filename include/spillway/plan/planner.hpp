@@ -62,6 +62,14 @@ struct PlannerOptions {
   std::function<bool()> unwanted = {};
 };
 
+/// What planning took, on the clock of the planning thread. Nothing depends on it.
+struct PlanningEffort {
+  int evaluations = 0;                       ///< Plans that were simulated to judge them.
+  std::chrono::nanoseconds solving{};        ///< MILP models: to make and to solve them.
+  std::chrono::nanoseconds simulating{};     ///< Plans: allowances, memory, times.
+  std::chrono::nanoseconds recomputation{};  ///< Plans: which calls are repeated, from what.
+};
+
 /// A plan and how good it is. Times and bytes are those of the simulator.
 struct PlannedStep {
   Plan plan;                 ///< With predictions, bound and lists.
@@ -81,6 +89,7 @@ struct PlannedStep {
   bool within_gap = false;  ///< Solved to PlannerOptions::gap within the time limit.
   int rounds = 0;           ///< How often it was solved.
   std::chrono::milliseconds time{};
+  PlanningEffort effort;
 };
 
 /// Errors: PlanInfeasible with the smallest budget that has a plan, the moment and scope that set

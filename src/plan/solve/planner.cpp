@@ -168,6 +168,7 @@ class Planning {
     step.within_gap = step.gap <= options_.gap;
     step.rounds = search_.rounds();
     step.time = search_.elapsed();
+    step.effort = search_.evaluator().effort();
     Plan& plan = step.plan;
     plan.budget = Bytes(static_cast<std::uint64_t>(budget));
     plan.predicted_step_ns = step.step_ns;

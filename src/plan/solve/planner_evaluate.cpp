@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "plan/solve/timed.hpp"
+
 namespace spillway {
 namespace {
 
@@ -115,7 +117,8 @@ Evaluator::Evaluator(const Profile& profile, const Rules& rules, const PassSched
   kept_bytes_ = std::move(probe).take();
 }
 
-Plan Evaluator::plan(const Choice& choice) const {
+Plan Evaluator::plan(const Choice& choice) {
+  const Timed timed(effort_.recomputation);
   Plan plan;
   plan.structure = structure_;
   plan.limits = rules_.limits;
@@ -141,7 +144,8 @@ Evaluated Evaluator::evaluate(const Choice& choice, std::int64_t budget) {
 }
 
 Evaluated Evaluator::evaluate(Plan plan, std::int64_t budget) {
-  ++evaluations_;
+  const Timed timed(effort_.simulating);
+  ++effort_.evaluations;
   Evaluated result{std::move(plan), {}, {}, 0};
   result.targets = simulator_.set_residency(Bytes(static_cast<std::uint64_t>(budget)), result.plan);
   result.simulation = simulator_.run(result.plan);

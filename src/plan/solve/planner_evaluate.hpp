@@ -9,6 +9,7 @@
 #include "plan/solve/milp_slots.hpp"
 #include "plan/solve/planner_space.hpp"
 #include "spillway/plan/plan.hpp"
+#include "spillway/plan/planner.hpp"
 #include "spillway/plan/simulate.hpp"
 
 namespace spillway {
@@ -38,14 +39,14 @@ class Evaluator {
 
   [[nodiscard]] const KeptBytes& kept_bytes() const { return kept_bytes_; }
 
-  [[nodiscard]] Plan plan(const Choice& choice) const;
+  [[nodiscard]] Plan plan(const Choice& choice);
   [[nodiscard]] Evaluated evaluate(const Choice& choice, std::int64_t budget);
   /// Sets residency lists and simulates.
   [[nodiscard]] Evaluated evaluate(Plan plan, std::int64_t budget);
   /// By slot: by how much the plan, with its lists, exceeds the budget.
   [[nodiscard]] std::vector<std::int64_t> excess_by_slot(const Plan& plan, const Slots& slots,
                                                          std::int64_t budget) const;
-  [[nodiscard]] int evaluations() const { return evaluations_; }
+  [[nodiscard]] PlanningEffort& effort() { return effort_; }
 
  private:
   void walk(const Plan& plan, StepListener& listener) const;
@@ -57,7 +58,7 @@ class Evaluator {
   std::vector<Matcher> matchers_;   // By chunk.
   std::vector<ChunkSpace> spaces_;  // By chunk.
   KeptBytes kept_bytes_;
-  int evaluations_ = 0;
+  PlanningEffort effort_;
 };
 
 }  // namespace spillway

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/solve/timed.hpp"
+
 namespace spillway {
 namespace {
 
@@ -55,6 +57,7 @@ void Search::say(const std::string& text) const {
 }
 
 std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpeed& link) {
+  const Timed timed(evaluator_.effort().solving);
   MilpModel milp_model(
       evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
@@ -65,6 +68,7 @@ std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpee
 }
 
 std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const LinkSpeed& link) {
+  const Timed timed(evaluator_.effort().solving);
   MilpModel milp_model(
       evaluator_.spaces(), fine_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
@@ -261,6 +265,7 @@ std::optional<Candidate> Search::solve_and_tighten(std::int64_t budget, const Sl
 }
 
 std::optional<Choice> Search::solve_milp(const MilpOptions& options, const Slots& slots) {
+  const Timed timed(evaluator_.effort().solving);
   MilpModel milp_model(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
   LinearModel& linear = milp_model.linear();
   rounds_ += 2;
