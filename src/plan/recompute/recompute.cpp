@@ -1,11 +1,8 @@
 #include "plan/recompute/recompute.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include "plan/recompute/need_order.hpp"
-#include "plan/recompute/obstacles.hpp"
-#include "plan/recompute/weigh.hpp"
 #include "spillway/core/index.hpp"
 
 namespace spillway {
@@ -16,26 +13,22 @@ constexpr int kWanted = -2;
 
 class RecomputePlanner {
  public:
-  RecomputePlanner(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                   const Matcher& matcher, ChunkPlan& plan, const std::vector<Request>& requests)
-      : chunk_(chunk),
-        profile_(profile),
-        rules_(rules),
-        matcher_(matcher),
+  RecomputePlanner(const Weights& weights, ChunkPlan& plan, const std::vector<Request>& requests)
+      : weights_(weights),
+        chunk_(weights.chunk()),
+        rules_(weights.rules()),
         plan_(plan),
         requests_(requests),
-        obstacles_(chunk, rules.recompute_collectives),
-        replayed_(chunk.operators.size()),
-        readers_(chunk.values.size()),
-        anchor_of_(chunk.values.size(), -1) {
-    summary_.anchors_by_rule.resize(rules.rules.size());
+        replayed_(chunk_.operators.size()),
+        readers_(chunk_.values.size()),
+        anchor_of_(chunk_.values.size(), -1) {
+    summary_.anchors_by_rule.resize(rules_.rules.size());
   }
 
   [[nodiscard]] RecomputeSummary run() {
     plan_.calls_before_first_save = chunk_.calls_before_first_save;
     demote_the_impossible();
     if (std::find(replayed_.begin(), replayed_.end(), true) != replayed_.end()) {
-      weights_.emplace(chunk_, profile_, rules_, matcher_, obstacles_);
       walk();
       add_anchors();
       add_operators();
@@ -55,7 +48,7 @@ class RecomputePlanner {
     for (Decision& decision : plan_.decisions) {
       if (decision.action.kind != ActionKind::kRecompute) continue;
       const BufferProfile& buffer = chunk_.buffers[to_index(decision.buffer)];
-      const std::string why = obstacles_.of_buffer(buffer);
+      const std::string why = weights_.obstacles().of_buffer(buffer);
       if (why.empty()) {
         replayed_[to_index(value(buffer.value).call)] = true;
         continue;
@@ -97,7 +90,7 @@ class RecomputePlanner {
 
   /// Keeping a slow result does not pay where no more bytes than its own are computed from it.
   [[nodiscard]] bool is_worth_a_replay(int id) const {
-    const Weighed& weighed = weights_->of(id);
+    const Weighed& weighed = weights_.of(id);
     const std::uint64_t size = value(id).size.count();
     switch (weighed.preference) {
       case Preference::kReplay:
@@ -138,7 +131,7 @@ class RecomputePlanner {
       Readers& readers = readers_[to_index(id)];
       if (readers.first != call) readers.made = saturating_sum(readers.made, made);
       readers.first = call;
-      if (weights_->crosses(id, call)) readers.first_from_outside = call;
+      if (weights_.crosses(id, call)) readers.first_from_outside = call;
     }
   }
 
@@ -176,7 +169,7 @@ class RecomputePlanner {
     anchor.bytes = value(id).size;
     anchor.saves = made_by.saves;
     anchor.ordinal = made_by.ordinal;
-    const Weighed& weighed = weights_->of(id);
+    const Weighed& weighed = weights_.of(id);
     const Readers& readers = readers_[to_index(id)];
     if (readers.first_from_outside < 0 && weighed.preference == Preference::kNamed) {
       anchor.action = rules_.rules[weighed.rule].action;
@@ -190,7 +183,7 @@ class RecomputePlanner {
     for (std::size_t i = 0; i < rules_.rules.size() && !small; ++i) {
       const Rule& rule = rules_.rules[i];
       if (rule.action.kind == ActionKind::kRecompute) continue;
-      if (!matcher_.matches(rule, value(id), call_at(reader).layer)) continue;
+      if (!weights_.matcher().matches(rule, value(id), call_at(reader).layer)) continue;
       anchor.action = rule.action;
       anchor.reason += "; " + name_of(rule, i);
       ++summary_.anchors_by_rule[i];
@@ -206,9 +199,9 @@ class RecomputePlanner {
       const int layer = call_at(readers_[to_index(id)].first_from_outside).layer;
       return layer < 0 ? "leaves a layer" : "enters a recomputed layer";
     }
-    switch (weights_->of(id).preference) {
+    switch (weights_.of(id).preference) {
       case Preference::kImpossible:
-        return obstacles_.of_call(value(id).call);
+        return weights_.obstacles().of_call(value(id).call);
       case Preference::kSlow:
         return "takes longer to make than to fetch";
       case Preference::kReplay:
@@ -227,26 +220,22 @@ class RecomputePlanner {
     }
   }
 
+  const Weights& weights_;
   const ChunkProfile& chunk_;
-  const Profile& profile_;
   const Rules& rules_;
-  const Matcher& matcher_;
   ChunkPlan& plan_;
   const std::vector<Request>& requests_;  // By value, or empty.
-  Obstacles obstacles_;
-  std::optional<Weights> weights_;  // Once something is to be recomputed.
-  std::vector<bool> replayed_;      // By call.
-  std::vector<Readers> readers_;    // By value.
-  std::vector<int> anchor_of_;      // By value: its index among the anchors, -1 if it is none.
+  std::vector<bool> replayed_;            // By call.
+  std::vector<Readers> readers_;          // By value.
+  std::vector<int> anchor_of_;  // By value: its index among the anchors, -1 if it is none.
   RecomputeSummary summary_;
 };
 
 }  // namespace
 
-RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
-                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
+RecomputeSummary plan_recompute(const Weights& weights, ChunkPlan& plan,
                                 const std::vector<Request>& requests) {
-  return RecomputePlanner(chunk, profile, rules, matcher, plan, requests).run();
+  return RecomputePlanner(weights, plan, requests).run();
 }
 
 }  // namespace spillway

@@ -17,10 +17,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "plan/policy/match.hpp"
+#include "plan/recompute/weigh.hpp"
 #include "spillway/plan/plan.hpp"
-#include "spillway/plan/profile.hpp"
-#include "spillway/plan/rules.hpp"
 
 namespace spillway {
 
@@ -35,12 +33,11 @@ struct RecomputeSummary {
   std::vector<std::size_t> anchors_by_rule;  ///< How many anchors each rule decided.
 };
 
-/// `plan` has the decisions of the rules, which must be translated. Those to recompute what cannot
+/// `plan` has decisions for the chunk that was weighed. Those to recompute what cannot
 /// be recomputed become their fallback; then anchors, operators and need_order are filled in.
 /// `requests`: by value; may be empty. One to keep or offload is also the action of an anchor that
 /// no rule decides. Takes time in proportion to the graph, and constant stack.
-RecomputeSummary plan_recompute(const ChunkProfile& chunk, const Profile& profile,
-                                const Rules& rules, const Matcher& matcher, ChunkPlan& plan,
+RecomputeSummary plan_recompute(const Weights& weights, ChunkPlan& plan,
                                 const std::vector<Request>& requests = {});
 
 }  // namespace spillway

@@ -21,18 +21,19 @@ bool names_the_maker(const Rule& rule) {
 }  // namespace
 
 Weights::Weights(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                 const Matcher& matcher, const Obstacles& obstacles)
+                 const Matcher& matcher)
     : chunk_(chunk),
       profile_(profile),
       rules_(rules),
       matcher_(matcher),
+      obstacles_(chunk, rules.recompute_collectives),
       weighed_(chunk.values.size()) {
   regions_.reserve(chunk.operators.size());
   for (const OperatorProfile& call : chunk.operators) {
     regions_.push_back(region_of(call.layer, profile.layers, rules));
   }
   for (int call = 0; call < static_cast<int>(chunk.operators.size()); ++call) {
-    weigh(call, obstacles.of_call(call).empty());
+    weigh(call, obstacles_.of_call(call).empty());
   }
 }
 

@@ -1,4 +1,5 @@
-/// Whether to recompute or to keep a value that autograd did not save.
+/// Whether to recompute or to keep a value that autograd did not save: what follows from profile
+/// and rules alone, found once for many plans.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +39,18 @@ struct Weighed {
   return value.buffer < 0 && value.call >= 0;
 }
 
-/// Weighs every unsaved value of a chunk once, inputs before outputs. Keeps references.
+/// Weighs every unsaved value of a chunk once, inputs before outputs. Keeps references; `rules`
+/// must be translated.
 class Weights {
  public:
   Weights(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-          const Matcher& matcher, const Obstacles& obstacles);
+          const Matcher& matcher);
+
+  [[nodiscard]] const ChunkProfile& chunk() const { return chunk_; }
+  [[nodiscard]] const Profile& profile() const { return profile_; }
+  [[nodiscard]] const Rules& rules() const { return rules_; }
+  [[nodiscard]] const Matcher& matcher() const { return matcher_; }
+  [[nodiscard]] const Obstacles& obstacles() const { return obstacles_; }
 
   /// Of an unsaved value.
   [[nodiscard]] const Weighed& of(int value) const {
@@ -63,6 +71,7 @@ class Weights {
   const Profile& profile_;
   const Rules& rules_;
   const Matcher& matcher_;
+  Obstacles obstacles_;
   std::vector<int> regions_;      // By call: the layers that are recomputed as one.
   std::vector<Weighed> weighed_;  // By value.
 };

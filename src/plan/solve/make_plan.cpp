@@ -91,7 +91,7 @@ Plan make_plan(const Profile& profile, const Rules& rules) {
     const Matcher matcher(chunk, profile.layers);
     DecidedChunk decided = decide(chunk, translated, matcher);
     const RecomputeSummary summary =
-        plan_recompute(chunk, profile, translated, matcher, decided.plan);
+        plan_recompute(Weights(chunk, profile, translated, matcher), decided.plan);
     for (std::size_t i = 0; i < matched.size(); ++i) {
       matched[i] += decided.matched[i] + summary.anchors_by_rule[i];
     }

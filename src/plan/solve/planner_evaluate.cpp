@@ -104,13 +104,11 @@ bool Evaluated::better_than(const Evaluated& other) const {
 
 Evaluator::Evaluator(const Profile& profile, const Rules& rules, const PassSchedule& schedule,
                      const ShardModel& shard)
-    : profile_(profile),
-      rules_(rules),
-      simulator_(profile, schedule, shard),
-      structure_(structure_digest(profile)) {
+    : rules_(rules), simulator_(profile, schedule, shard), structure_(structure_digest(profile)) {
   for (const ChunkProfile& chunk : profile.chunks) {
     matchers_.emplace_back(chunk, profile.layers);
-    spaces_.push_back(space_of(chunk, profile, rules, matchers_.back()));
+    weights_.emplace_back(chunk, profile, rules, matchers_.back());
+    spaces_.push_back(space_of(weights_.back()));
   }
   PieceProbe probe(this->schedule(), spaces_);
   walk(make_plan(profile, {}), probe);
@@ -133,7 +131,7 @@ Plan Evaluator::plan(const Choice& choice) {
       const std::vector<bool>& shard = choice[i].shard;
       action.shard = !shard.empty() && shard[id] && action.kind != ActionKind::kRecompute;
     }
-    plan_recompute(profile_.chunks[i], profile_, rules_, matchers_[i], chunk, choice[i].values);
+    plan_recompute(weights_[i], chunk, choice[i].values);
     plan.chunks.push_back(std::move(chunk));
   }
   return plan;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "plan/policy/match.hpp"
+#include "plan/recompute/weigh.hpp"
 #include "plan/simulate/simulator.hpp"
 #include "plan/solve/milp_slots.hpp"
 #include "plan/solve/planner_space.hpp"
@@ -51,11 +53,11 @@ class Evaluator {
  private:
   void walk(const Plan& plan, StepListener& listener) const;
 
-  const Profile& profile_;
   const Rules& rules_;
   Simulator simulator_;
   std::string structure_;
-  std::vector<Matcher> matchers_;   // By chunk.
+  std::deque<Matcher> matchers_;    // By chunk.
+  std::deque<Weights> weights_;     // By chunk.
   std::vector<ChunkSpace> spaces_;  // By chunk.
   KeptBytes kept_bytes_;
   PlanningEffort effort_;

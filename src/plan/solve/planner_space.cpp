@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/recompute/obstacles.hpp"
-#include "plan/recompute/weigh.hpp"
 #include "spillway/core/index.hpp"
 
 namespace spillway {
@@ -11,20 +9,18 @@ namespace {
 
 class SpaceBuilder {
  public:
-  SpaceBuilder(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-               const Matcher& matcher)
-      : chunk_(chunk),
-        profile_(profile),
-        rules_(rules),
-        obstacles_(chunk, rules.recompute_collectives),
-        weights_(chunk, profile, rules, matcher, obstacles_),
-        read_outside_(chunk.values.size()) {
-    space_.chunk = &chunk;
-    space_.model = model_of(chunk, profile.granularity);
-    space_.decided = decide(chunk, rules, matcher);
-    space_.values.resize(chunk.values.size());
-    space_.windows.resize(chunk.operators.size());
-    space_.reads.resize(chunk.operators.size());
+  explicit SpaceBuilder(const Weights& weights)
+      : weights_(weights),
+        chunk_(weights.chunk()),
+        obstacles_(weights.obstacles()),
+        has_link_(weights.profile().link.out > 0),
+        read_outside_(chunk_.values.size()) {
+    space_.chunk = &chunk_;
+    space_.model = model_of(chunk_, weights.profile().granularity);
+    space_.decided = decide(chunk_, weights.rules(), weights.matcher());
+    space_.values.resize(chunk_.values.size());
+    space_.windows.resize(chunk_.operators.size());
+    space_.reads.resize(chunk_.operators.size());
   }
 
   [[nodiscard]] ChunkSpace run() && {
@@ -50,8 +46,7 @@ class SpaceBuilder {
     if (!life.movable || life.bytes == 0 || !life_is_known(life)) return {};
     const bool gone_in_forward = life.last_forward_use <= space_.model.backward_begins;
     const bool needed_later = life.first_need < 0 || life.last_forward_use < life.first_need;
-    const bool link = profile_.link.out > 0;  // Not measured without host memory.
-    return {true, link && gone_in_forward && needed_later,
+    return {true, has_link_ && gone_in_forward && needed_later,
             possible && needed_later && !leaves_its_layer(buffer)};
   }
 
@@ -119,16 +114,15 @@ class SpaceBuilder {
     }
     if (read.crosses || preference != Preference::kReplay) {
       options.hold = true;
-      const bool small = rules_.limits.min_size && value.size < *rules_.limits.min_size;
-      options.offload = !small && profile_.link.out > 0;
+      const std::optional<Bytes>& least = weights_.rules().limits.min_size;
+      options.offload = has_link_ && !(least && value.size < *least);
     }
   }
 
+  const Weights& weights_;
   const ChunkProfile& chunk_;
-  const Profile& profile_;
-  const Rules& rules_;
-  Obstacles obstacles_;
-  Weights weights_;
+  const Obstacles& obstacles_;
+  bool has_link_;                   // Not measured without host memory.
   std::vector<bool> read_outside_;  // By value: in another layer, or group of layers.
   ChunkSpace space_;
 };
@@ -141,10 +135,7 @@ void CallWindow::widen(const CallWindow& other) {
   released = std::max(released, other.released);
 }
 
-ChunkSpace space_of(const ChunkProfile& chunk, const Profile& profile, const Rules& rules,
-                    const Matcher& matcher) {
-  return SpaceBuilder(chunk, profile, rules, matcher).run();
-}
+ChunkSpace space_of(const Weights& weights) { return SpaceBuilder(weights).run(); }
 
 ChunkChoice choose_everywhere(const ChunkSpace& space, ActionKind wanted) {
   ChunkChoice choice;

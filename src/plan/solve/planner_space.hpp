@@ -58,10 +58,9 @@ struct ChunkSpace {
   std::vector<std::int64_t> replay_ns;  ///< By call.
 };
 
-/// Keeps references to all but `matcher` for as long as the result lives. `rules` are translated.
+/// Keeps a reference to the chunk that was weighed.
 /// Errors: as model_of().
-[[nodiscard]] ChunkSpace space_of(const ChunkProfile& chunk, const Profile& profile,
-                                  const Rules& rules, const Matcher& matcher);
+[[nodiscard]] ChunkSpace space_of(const Weights& weights);
 
 /// What was decided about one chunk.
 struct ChunkChoice {

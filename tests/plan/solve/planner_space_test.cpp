@@ -22,7 +22,7 @@ Profile timed(const GraphBuilder& graph, double bytes_per_second) {
 
 ChunkSpace space_in(const Profile& profile, const Rules& rules = {}) {
   const Matcher matcher(profile.chunks[0], profile.layers);
-  return space_of(profile.chunks[0], profile, rules, matcher);
+  return space_of(Weights(profile.chunks[0], profile, rules, matcher));
 }
 
 /// Three results, each made of the one before, saved when the next call reads it.
