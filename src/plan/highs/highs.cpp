@@ -24,14 +24,28 @@ void require(HighsInt status, const std::string& what) {
 /// A model inside of HiGHS.
 class HighsModel {
  public:
-  HighsModel(const LinearModel& model, const SolveOptions& options)
-      : highs_(highs().create()), columns_(model.columns()) {
-    set_options(options);
-    pass(model, options.relaxed);
-    if (!options.start.empty()) {
-      require(highs().set_solution(highs_.get(), options.start.data(), nullptr, nullptr, nullptr),
-              "take a start");
+  HighsModel(const LinearModel& model, const Basis& basis)
+      : highs_(highs().create()), columns_(model.columns()), rows_(model.rows()) {
+    set_options();
+    pass(model);
+    if (basis.columns.size() != static_cast<std::size_t>(columns_) ||
+        basis.rows.size() != static_cast<std::size_t>(rows_)) {
+      return;
     }
+    const std::vector<HighsInt> columns(basis.columns.begin(), basis.columns.end());
+    const std::vector<HighsInt> rows(basis.rows.begin(), basis.rows.end());
+    require(highs().set_basis(highs_.get(), columns.data(), rows.data()), "take a basis");
+  }
+
+  void set_bounds(int column, double lower, double upper) {
+    require(highs().change_column_bounds(highs_.get(), column, lower, upper), "change a bound");
+  }
+
+  [[nodiscard]] Basis basis() const {
+    std::vector<HighsInt> columns(static_cast<std::size_t>(columns_));
+    std::vector<HighsInt> rows(static_cast<std::size_t>(rows_));
+    require(highs().get_basis(highs_.get(), columns.data(), rows.data()), "give its basis");
+    return {{columns.begin(), columns.end()}, {rows.begin(), rows.end()}};
   }
 
   [[nodiscard]] Solution run() {
@@ -48,42 +62,27 @@ class HighsModel {
           "give its solution");
       highs().get_double_info(highs_.get(), "objective_function_value", &solution.objective);
     }
-    if (integer_) {
-      highs().get_double_info(highs_.get(), "mip_dual_bound", &solution.bound);
-    } else if (solution.status == SolveStatus::kOptimal) {
-      solution.bound = solution.objective;
-    }
+    if (solution.status == SolveStatus::kOptimal) solution.bound = solution.objective;
     return solution;
   }
 
  private:
-  void set_options(const SolveOptions& options) {
+  void set_options() {
     void* const model = highs_.get();
     highs().set_bool_option(model, "output_flag", 0);
     highs().set_int_option(model, "threads", 1);
     highs().set_string_option(model, "parallel", "off");
     highs().set_int_option(model, "random_seed", 1);
-    const double seconds = std::chrono::duration<double>(options.time_limit).count();
-    require(highs().set_double_option(model, "time_limit", seconds), "take a time limit");
-    require(highs().set_double_option(model, "mip_rel_gap", options.gap), "take a gap");
-    require(highs().set_int_option(model, "mip_max_nodes", options.node_limit),
-            "take a limit on nodes");
   }
 
-  void pass(const LinearModel& model, bool relaxed) {
-    std::vector<HighsInt> integer(model.integer_.begin(), model.integer_.end());
-    for (HighsInt& each : integer) {
-      each = each != 0 && !relaxed ? kHighsVarTypeInteger : kHighsVarTypeContinuous;
-      integer_ = integer_ || each == kHighsVarTypeInteger;
-    }
+  void pass(const LinearModel& model) {
     std::vector<HighsInt> start(model.row_start_.begin(), model.row_start_.end());
     start.push_back(static_cast<HighsInt>(model.index_.size()));
-    require(highs().pass_mip(highs_.get(), columns_, model.rows(),
+    require(highs().pass_mip(highs_.get(), columns_, rows_,
                              static_cast<HighsInt>(model.index_.size()), kHighsMatrixFormatRowwise,
                              kHighsObjSenseMinimize, 0, model.costs_.data(), model.lower_.data(),
                              model.upper_.data(), model.row_lower_.data(), model.row_upper_.data(),
-                             start.data(), model.index_.data(), model.factor_.data(),
-                             integer_ ? integer.data() : nullptr),
+                             start.data(), model.index_.data(), model.factor_.data(), nullptr),
             "read the model");
   }
 
@@ -93,9 +92,7 @@ class HighsModel {
       return SolveStatus::kOptimal;
     }
     if (status == kHighsModelStatusInfeasible) return SolveStatus::kInfeasible;
-    if (status == kHighsModelStatusTimeLimit || status == kHighsModelStatusIterationLimit ||
-        status == kHighsModelStatusSolutionLimit || status == kHighsModelStatusInterrupt ||
-        status == kHighsModelStatusUnknown) {
+    if (status == kHighsModelStatusIterationLimit || status == kHighsModelStatusUnknown) {
       return SolveStatus::kStopped;
     }
     throw Error("solve", "HiGHS ended with model status " + std::to_string(status) +
@@ -104,11 +101,20 @@ class HighsModel {
 
   std::unique_ptr<void, Destroy> highs_;
   HighsInt columns_;
-  bool integer_ = false;
+  HighsInt rows_;
 };
 
-Solution solve(const LinearModel& model, const SolveOptions& options) {
-  return HighsModel(model, options).run();
+Relaxation::Relaxation(const LinearModel& model, const Basis& basis)
+    : model_(std::make_unique<HighsModel>(model, basis)) {}
+
+Relaxation::~Relaxation() = default;
+
+void Relaxation::set_bounds(int column, double lower, double upper) {
+  model_->set_bounds(column, lower, upper);
 }
+
+Solution Relaxation::solve() { return model_->run(); }
+
+Basis Relaxation::basis() const { return model_->basis(); }
 
 }  // namespace spillway

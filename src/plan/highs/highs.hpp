@@ -1,12 +1,12 @@
-/// Linear and mixed-integer models, and the HiGHS solver behind its C interface.
+/// Linear models, and the HiGHS solver behind its C interface.
 ///
-/// Deterministic: one thread, a fixed seed. The same model and options give the same solution
-/// as long as the time limit does not end the search; use the limit on nodes to end it early.
+/// Deterministic: one thread, a fixed seed, no limit on time. The same models, solved in the same
+/// order from the same bases, give the same solutions.
 /// Threads: any thread may solve; models share nothing.
 #pragma once
 
-#include <chrono>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace spillway {
@@ -51,18 +51,18 @@ class LinearModel {
   std::vector<double> factor_;
 };
 
-enum class SolveStatus {
-  kOptimal,     ///< To the requested gap.
-  kInfeasible,  ///< No solution exists.
-  kStopped,     ///< A limit was reached; there may be a solution.
+/// Where a solver of linear models ended: which columns and rows are at one of their bounds.
+/// Another model of the same size that differs little is solved from there in a fraction of the
+/// time; for one of another size it means nothing, and is not used.
+struct Basis {
+  std::vector<int> columns;  ///< Empty: none.
+  std::vector<int> rows;
 };
 
-struct SolveOptions {
-  bool relaxed = false;  ///< Integer columns may have any value within their bounds.
-  double gap = 1e-3;     ///< Relative.
-  std::chrono::milliseconds time_limit{60000};
-  int node_limit = std::numeric_limits<int>::max();
-  std::vector<double> start = {};  ///< An initial solution, by column; may be empty.
+enum class SolveStatus {
+  kOptimal,
+  kInfeasible,  ///< No solution exists.
+  kStopped,     ///< The solver gave up; there may be a solution.
 };
 
 struct Solution {
@@ -73,7 +73,24 @@ struct Solution {
   double bound = -std::numeric_limits<double>::infinity();
 };
 
+class HighsModel;
+
+/// A model whose integer columns may have any value, to be solved again and again with other
+/// bounds: each time from where it ended before.
 /// Errors: Error if Spillway was built without HiGHS, or if HiGHS fails; the text says why.
-[[nodiscard]] Solution solve(const LinearModel& model, const SolveOptions& options);
+class Relaxation {
+ public:
+  /// `basis`: where to begin; may be empty.
+  explicit Relaxation(const LinearModel& model, const Basis& basis = {});
+  ~Relaxation();
+
+  void set_bounds(int column, double lower, double upper);
+  [[nodiscard]] Solution solve();
+  /// After solve().
+  [[nodiscard]] Basis basis() const;
+
+ private:
+  std::unique_ptr<HighsModel> model_;
+};
 
 }  // namespace spillway

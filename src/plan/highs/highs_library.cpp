@@ -39,10 +39,11 @@ std::string take_functions(void* library, HighsFunctions& functions) {
   symbols.find(functions.size_of_int, "Highs_getSizeofHighsInt");
   symbols.find(functions.set_bool_option, "Highs_setBoolOptionValue");
   symbols.find(functions.set_int_option, "Highs_setIntOptionValue");
-  symbols.find(functions.set_double_option, "Highs_setDoubleOptionValue");
   symbols.find(functions.set_string_option, "Highs_setStringOptionValue");
   symbols.find(functions.pass_mip, "Highs_passMip");
-  symbols.find(functions.set_solution, "Highs_setSolution");
+  symbols.find(functions.set_basis, "Highs_setBasis");
+  symbols.find(functions.get_basis, "Highs_getBasis");
+  symbols.find(functions.change_column_bounds, "Highs_changeColBounds");
   symbols.find(functions.run, "Highs_run");
   symbols.find(functions.get_model_status, "Highs_getModelStatus");
   symbols.find(functions.get_int_info, "Highs_getIntInfoValue");

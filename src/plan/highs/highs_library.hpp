@@ -22,10 +22,11 @@ struct HighsFunctions {
   decltype(&Highs_getSizeofHighsInt) size_of_int = nullptr;
   decltype(&Highs_setBoolOptionValue) set_bool_option = nullptr;
   decltype(&Highs_setIntOptionValue) set_int_option = nullptr;
-  decltype(&Highs_setDoubleOptionValue) set_double_option = nullptr;
   decltype(&Highs_setStringOptionValue) set_string_option = nullptr;
   decltype(&Highs_passMip) pass_mip = nullptr;
-  decltype(&Highs_setSolution) set_solution = nullptr;
+  decltype(&Highs_setBasis) set_basis = nullptr;
+  decltype(&Highs_getBasis) get_basis = nullptr;
+  decltype(&Highs_changeColBounds) change_column_bounds = nullptr;
   decltype(&Highs_run) run = nullptr;
   decltype(&Highs_getModelStatus) get_model_status = nullptr;
   decltype(&Highs_getIntInfoValue) get_int_info = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/solve/dive.hpp"
 #include "plan/solve/timed.hpp"
 
 namespace spillway {
@@ -10,24 +11,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// About how many slots a step has. The relaxation can use more of them than the search for integer
-/// solutions.
-constexpr int kFineSlots = 400;
-constexpr int kFineSlotsOfLayer = 8;
-constexpr int kCoarseSlots = 200;
-constexpr int kCoarseSlotsOfLayer = 4;
+/// About how many slots a step has.
+constexpr int kSlots = 400;
+constexpr int kSlotsOfLayer = 8;
 /// Up to this number of plans all of them are simulated.
 constexpr std::int64_t kMostPlans = 7000;
 /// The effort for small changes, as evaluations times moments.
 constexpr std::int64_t kImproveWork = 1'000'000;
-/// A relaxed choice that is nearer than this to an integer is taken as decided.
-constexpr double kWhole = 1e-6;
 /// How often the MILP model is solved again because its plan exceeds the budget when simulated.
 constexpr int kTightenings = 3;
-/// Relative to the bound: below this gap a finer model is not worth its time.
+/// Relative to the bound: below this gap another model is not worth its time.
 constexpr double kWorthAnotherTry = 3e-3;
-/// A limit on the search in nodes, not in time, so that it ends at the same node on every machine.
-constexpr int kNodes = 50;
 
 }  // namespace
 
@@ -35,12 +29,10 @@ Search::Search(const Profile& profile, const Rules& rules, const PlannerOptions&
     : profile_(profile),
       options_(options),
       evaluator_(profile, rules, options.schedule, options.shard),
-      fine_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
-            std::max(kFineSlots, kFineSlotsOfLayer * profile.layers)),
-      coarse_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
-              std::max(kCoarseSlots, kCoarseSlotsOfLayer * profile.layers)) {
+      slots_(evaluator_.spaces(), evaluator_.schedule(), evaluator_.kept_bytes(),
+             std::max(kSlots, kSlotsOfLayer * profile.layers)) {
   if (rules.limits.host) host_ = static_cast<std::int64_t>(rules.limits.host->count());
-  for (int i = 0; i < coarse_.count(); ++i) moments_ += coarse_[i].last - coarse_[i].first + 1;
+  for (int i = 0; i < slots_.count(); ++i) moments_ += slots_[i].last - slots_[i].first + 1;
 }
 
 milliseconds Search::elapsed() const {
@@ -59,10 +51,9 @@ void Search::say(const std::string& text) const {
 std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpeed& link) {
   const Timed timed(evaluator_.effort().solving);
   MilpModel milp_model(
-      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
+      evaluator_.spaces(), slots_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = budget, .most_ns = std::nullopt, .host = host_});
-  ++rounds_;
-  const Solution solution = solve(milp_model.linear(), {.relaxed = true});
+  const Solution solution = solve_relaxed(milp_model.linear());
   if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
   return milp_model.nanoseconds(solution.bound);
 }
@@ -70,10 +61,10 @@ std::optional<std::int64_t> Search::bound_ns(std::int64_t budget, const LinkSpee
 std::optional<std::int64_t> Search::bound_bytes(std::int64_t most_ns, const LinkSpeed& link) {
   const Timed timed(evaluator_.effort().solving);
   MilpModel milp_model(
-      evaluator_.spaces(), fine_, evaluator_.schedule(), link,
+      evaluator_.spaces(), slots_, evaluator_.schedule(), link,
       {.stance = Stance::kOptimistic, .budget = std::nullopt, .most_ns = most_ns, .host = host_});
   ++rounds_;
-  const Solution solution = solve(milp_model.linear(), {.relaxed = true});
+  const Solution solution = Relaxation(milp_model.linear()).solve();
   if (solution.status == SolveStatus::kInfeasible) return std::nullopt;
   return milp_model.bytes(solution.bound);
 }
@@ -137,14 +128,17 @@ Candidate Search::best(std::int64_t budget, std::int64_t bound, Candidate simple
 /// longer than solving the model, so the best plan gets them first.
 void Search::solve_variants(std::int64_t budget, std::int64_t bound, Candidate& best) {
   std::vector<Candidate> solved;
-  const auto solve_with = [&](const Slots& slots, double link) {
-    std::optional<Candidate> found = solve_and_tighten(budget, slots, link);
-    if (!found) return;
+  for (const double link : {1.0, 0.7, 0.0}) {
+    if (is_good_enough(best, bound)) break;
+    std::optional<Candidate> found = solve_and_tighten(budget, link);
+    if (!found) continue;
     take_if_better(*found, best);
     solved.push_back(std::move(*found));
-  };
-  for (const double link : {1.0, 0.7, 0.0}) {
-    if (!is_good_enough(best, bound)) solve_with(coarse_, link);
+  }
+  // Near the smallest budget no solution of a model that errs on the safe side fits.
+  if (solved.empty() && !is_good_enough(best, bound)) {
+    take_if_better(smallest().choice, budget, best);
+    solved.push_back(best);
   }
   std::stable_sort(solved.begin(), solved.end(), [](const Candidate& a, const Candidate& b) {
     return a.evaluated.better_than(b.evaluated);
@@ -154,12 +148,6 @@ void Search::solve_variants(std::int64_t budget, std::int64_t bound, Candidate& 
     say("improving the plan");
     improve(each, budget);
     take_if_better(each, best);
-  }
-  // The fine model takes long; it is for budgets that the coarse one cannot meet.
-  if (best.evaluated.fits() || time_left() <= milliseconds(0)) return;
-  if (std::optional<Candidate> found = solve_and_tighten(budget, fine_, 1)) {
-    improve(*found, budget);
-    take_if_better(*found, best);
   }
 }
 
@@ -176,12 +164,14 @@ const Candidate& Search::smallest() {
   Candidate best = simplest(0);
   if (can_try_all()) {
     try_all(0, 0, best);
-  } else if (const std::optional<Choice> solved = solve_milp({.stance = Stance::kCautious,
-                                                              .budget = std::nullopt,
-                                                              .most_ns = std::nullopt,
-                                                              .host = host_},
-                                                             fine_)) {
-    take_if_better(*solved, 0, best);
+  } else {
+    Basis basis;
+    const std::optional<Choice> solved = solve_milp({.stance = Stance::kCautious,
+                                                     .budget = std::nullopt,
+                                                     .most_ns = std::nullopt,
+                                                     .host = host_},
+                                                    basis);
+    if (solved) take_if_better(*solved, 0, best);
   }
   improve(best, 0);
   smallest_ = std::move(best);
@@ -234,26 +224,26 @@ void Search::try_all(std::int64_t budget, std::int64_t bound, Candidate& best) {
   }
 }
 
-std::optional<Candidate> Search::solve_and_tighten(std::int64_t budget, const Slots& slots,
-                                                   double link) {
+std::optional<Candidate> Search::solve_and_tighten(std::int64_t budget, double link) {
   MilpOptions options{
       .stance = Stance::kCautious,
       .budget = budget,
       .most_ns = std::nullopt,
       .host = link > 0 ? host_ : 0,
       .link = link > 0 ? link : 1,
-      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots.count()))};
+      .reserve = std::vector<std::int64_t>(static_cast<std::size_t>(slots_.count()))};
+  Basis basis = basis_;
   std::optional<Candidate> best;
   for (int round = 0; round < kTightenings && (round == 0 || time_left() > milliseconds(0));
        ++round) {
     say(round == 0 ? "solving the MILP model" : "solving the MILP model again, with less memory");
-    std::optional<Choice> choice = solve_milp(options, slots);
+    std::optional<Choice> choice = solve_milp(options, basis);
     if (!choice) break;
     Candidate found = look_at(std::move(*choice), budget);
     const bool fits = found.evaluated.fits();
     if (!fits) {
       const std::vector<std::int64_t> excess =
-          evaluator_.excess_by_slot(found.evaluated.plan, slots, budget);
+          evaluator_.excess_by_slot(found.evaluated.plan, slots_, budget);
       for (std::size_t i = 0; i < excess.size(); ++i) {
         if (excess[i] > 0) options.reserve[i] = 2 * options.reserve[i] + excess[i];
       }
@@ -264,33 +254,25 @@ std::optional<Candidate> Search::solve_and_tighten(std::int64_t budget, const Sl
   return best;
 }
 
-std::optional<Choice> Search::solve_milp(const MilpOptions& options, const Slots& slots) {
+Solution Search::solve_relaxed(const LinearModel& linear) {
+  ++rounds_;
+  Relaxation relaxation(linear, basis_);
+  Solution solution = relaxation.solve();
+  if (!solution.columns.empty()) basis_ = relaxation.basis();
+  return solution;
+}
+
+std::optional<Choice> Search::solve_milp(const MilpOptions& options, Basis& basis) {
   const Timed timed(evaluator_.effort().solving);
-  MilpModel milp_model(evaluator_.spaces(), slots, evaluator_.schedule(), profile_.link, options);
-  LinearModel& linear = milp_model.linear();
-  rounds_ += 2;
-  const Solution relaxed = solve(linear, {.relaxed = true});
+  MilpModel milp_model(evaluator_.spaces(), slots_, evaluator_.schedule(), profile_.link, options);
+  const LinearModel& linear = milp_model.linear();
+  Relaxation relaxation(linear, basis);
+  ++rounds_;
+  const Solution relaxed = relaxation.solve();
   if (relaxed.columns.empty()) return std::nullopt;
-  std::vector<std::pair<double, double>> bounds;
-  for (int column = 0; column < linear.columns(); ++column) {
-    bounds.emplace_back(linear.lower(column), linear.upper(column));
-    const double value = relaxed.columns[static_cast<std::size_t>(column)];
-    if (!linear.is_integer(column)) continue;
-    if (value < kWhole) linear.set_bounds(column, linear.lower(column), 0);
-    if (value > 1 - kWhole) linear.set_bounds(column, 1, linear.upper(column));
-  }
-  const milliseconds share = std::max(milliseconds(200), time_left() / 3);
-  Solution solution =
-      solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
-  if (solution.columns.empty()) {
-    for (int column = 0; column < linear.columns(); ++column) {
-      const auto& [lower, upper] = bounds[static_cast<std::size_t>(column)];
-      linear.set_bounds(column, lower, upper);
-    }
-    ++rounds_;
-    solution = solve(linear, {.gap = options_.gap, .time_limit = share, .node_limit = kNodes});
-  }
-  return milp_model.choice(solution.columns.empty() ? relaxed.columns : solution.columns);
+  basis = relaxation.basis();
+  const std::vector<double> integral = dive(linear, relaxation, relaxed);
+  return milp_model.choice(integral.empty() ? relaxed.columns : integral);
 }
 
 void Search::improve(Candidate& found, std::int64_t budget) {

@@ -61,9 +61,9 @@ class Search {
   void try_all(std::int64_t budget, std::int64_t bound, Candidate& best);
   void solve_variants(std::int64_t budget, std::int64_t bound, Candidate& best);
   [[nodiscard]] bool is_good_enough(const Candidate& found, std::int64_t bound) const;
-  [[nodiscard]] std::optional<Candidate> solve_and_tighten(std::int64_t budget, const Slots& slots,
-                                                           double link);
-  [[nodiscard]] std::optional<Choice> solve_milp(const MilpOptions& options, const Slots& slots);
+  [[nodiscard]] std::optional<Candidate> solve_and_tighten(std::int64_t budget, double link);
+  [[nodiscard]] Solution solve_relaxed(const LinearModel& linear);
+  [[nodiscard]] std::optional<Choice> solve_milp(const MilpOptions& options, Basis& basis);
   void improve(Candidate& found, std::int64_t budget);
   /// Takes `choice` if it is better than `found`, and says so. Costs one of `left`, unless `found`
   /// has the same choice.
@@ -76,9 +76,9 @@ class Search {
   const PlannerOptions& options_;
   std::optional<std::int64_t> host_;
   Evaluator evaluator_;
-  Slots fine_;                // For bounds.
-  Slots coarse_;              // For choices.
+  Slots slots_;
   std::int64_t moments_ = 0;  // Of all passes: what an evaluation takes.
+  Basis basis_;               // Of the last bound within a budget: other models are like it.
   std::optional<Candidate> smallest_;
   int rounds_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

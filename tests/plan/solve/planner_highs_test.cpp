@@ -43,79 +43,74 @@ LinearModel hard_knapsacks() {
   return model;
 }
 
-TEST(HighsTest, FindsTheBestWholeNumbers) {
-  const Solution solution = solve(knapsack(), {.gap = 0});
-  EXPECT_EQ(solution.status, SolveStatus::kOptimal);
-  EXPECT_NEAR(solution.objective, -13, 1e-6);
-  EXPECT_NEAR(solution.bound, -13, 1e-6);
-  ASSERT_EQ(solution.columns.size(), 4U);
-  EXPECT_NEAR(solution.columns[1], 1, 1e-6);
-  EXPECT_NEAR(solution.columns[3], 1, 1e-6);
-}
-
-TEST(HighsTest, GivesTheRelaxationAsABound) {
-  const Solution solution = solve(knapsack(), {.relaxed = true});
+TEST(RelaxationTest, IsABound) {
+  const Solution solution = Relaxation(knapsack()).solve();
   EXPECT_EQ(solution.status, SolveStatus::kOptimal);
   EXPECT_NEAR(solution.bound, -4 - 8 - 1.25, 1e-6);
+  EXPECT_NEAR(solution.objective, solution.bound, 1e-9);
+  ASSERT_EQ(solution.columns.size(), 4U);
+  EXPECT_NEAR(solution.columns[1], 0.25, 1e-6);
 }
 
-TEST(HighsTest, SaysWhatHasNoSolution) {
+TEST(RelaxationTest, SaysWhatHasNoSolution) {
   LinearModel model = knapsack();
   model.add_row(11, kInfinity, {{0, 3}, {1, 4}, {2, 5}, {3, 6}});
-  for (const bool relaxed : {false, true}) {
-    const Solution solution = solve(model, {.relaxed = relaxed});
-    EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
-    EXPECT_TRUE(solution.columns.empty());
-  }
+  const Solution solution = Relaxation(model).solve();
+  EXPECT_EQ(solution.status, SolveStatus::kInfeasible);
+  EXPECT_TRUE(solution.columns.empty());
 }
 
-TEST(HighsTest, StopsAtALimitWithWhatItHasAndABound) {
-  const Solution solution = solve(hard_knapsacks(), {.gap = 0, .node_limit = 1});
-  EXPECT_EQ(solution.status, SolveStatus::kStopped);
-  ASSERT_FALSE(solution.columns.empty());
-  EXPECT_LT(solution.bound, solution.objective);
-}
-
-TEST(HighsTest, StopsWhenTimeIsUp) {
-  const Solution solution =
-      solve(hard_knapsacks(), {.gap = 0, .time_limit = std::chrono::milliseconds(1)});
-  EXPECT_EQ(solution.status, SolveStatus::kStopped);
-}
-
-TEST(HighsTest, BeginsWithAGivenSolution) {
-  const Solution found = solve(hard_knapsacks(), {.gap = 0, .node_limit = 50});
-  ASSERT_FALSE(found.columns.empty());
-  const Solution again =
-      solve(hard_knapsacks(), {.gap = 0, .node_limit = 0, .start = found.columns});
-  ASSERT_FALSE(again.columns.empty());
-  EXPECT_LE(again.objective, found.objective + 1e-6);
-}
-
-TEST(HighsTest, AddsUpTermsOfOneColumn) {
+TEST(RelaxationTest, AddsUpTermsOfOneColumn) {
   LinearModel model;
   const int column = model.add_column(0, 10, -1);
   model.add_row(-kInfinity, 6, {{column, 1}, {column, 1}, {column, 1}});
-  EXPECT_NEAR(solve(model, {}).objective, -2, 1e-6);
+  EXPECT_NEAR(Relaxation(model).solve().objective, -2, 1e-6);
 }
 
-TEST(HighsTest, ChangedBoundsHold) {
-  LinearModel model = knapsack();
-  model.set_bounds(3, 0, 0);
-  EXPECT_NEAR(solve(model, {.gap = 0}).objective, -11, 1e-6);
-}
-
-TEST(HighsTest, SaysTheSameOnEveryThread) {
-  const Solution here = solve(hard_knapsacks(), {.node_limit = 20});
+TEST(RelaxationTest, SaysTheSameOnEveryThread) {
+  const auto solve_twice = [] {
+    Relaxation relaxation(hard_knapsacks());
+    (void)relaxation.solve();
+    relaxation.set_bounds(7, 0, 0);
+    return relaxation.solve();
+  };
+  const Solution here = solve_twice();
   Solution there;
-  std::thread([&there] { there = solve(hard_knapsacks(), {.node_limit = 20}); }).join();
+  std::thread([&] { there = solve_twice(); }).join();
   EXPECT_EQ(here.columns, there.columns);
   EXPECT_EQ(here.bound, there.bound);
 }
 
-TEST(HighsTest, RefusesAnInvalidModel) {
+TEST(RelaxationTest, IsSolvedAgainWithOtherBounds) {
+  LinearModel model = hard_knapsacks();
+  Relaxation relaxation(model);
+  EXPECT_EQ(relaxation.solve().bound, Relaxation(model).solve().bound);
+  for (const int column : {7, 30, 31}) {
+    relaxation.set_bounds(column, 1, 1);
+    model.set_bounds(column, 1, 1);
+    EXPECT_NEAR(relaxation.solve().bound, Relaxation(model).solve().bound, 1e-6);
+  }
+  for (int column = 0; column < 120; ++column) relaxation.set_bounds(column, 1, 1);
+  EXPECT_EQ(relaxation.solve().status, SolveStatus::kInfeasible);
+  for (int column = 0; column < 120; ++column) relaxation.set_bounds(column, 0, 0);
+  EXPECT_NEAR(relaxation.solve().bound, 0, 1e-9);
+}
+
+TEST(RelaxationTest, BeginsWithTheBasisOfALikeModel) {
+  Relaxation first(hard_knapsacks());
+  (void)first.solve();
+  LinearModel other = hard_knapsacks();
+  other.set_bounds(3, 0, 0);
+  const double wanted = Relaxation(other).solve().bound;
+  EXPECT_NEAR(Relaxation(other, first.basis()).solve().bound, wanted, 1e-6);
+  EXPECT_NEAR(Relaxation(knapsack(), first.basis()).solve().bound, -13.25, 1e-6)
+      << "of another size";
+}
+
+TEST(RelaxationTest, RefusesAnInvalidModel) {
   LinearModel model;
   model.add_column(0, kInfinity, -1);
-  EXPECT_THROW((void)solve(model, {}), Error);
+  EXPECT_THROW((void)Relaxation(model).solve(), Error);
 }
 
 }  // namespace
