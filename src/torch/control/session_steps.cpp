@@ -206,6 +206,7 @@ void SessionCore::close_step() {
   watch_.clear(mutex_);
   settle_awaited();
   for (const auto& pass : passes_) look_for_freed_weights(*pass, FreedWeights::At::kStepEnds);
+  compare_with_owners();
   const std::vector<CopyChecks::Failure> wrong_copies = read_copy_checks();
   // Recipes that were not known before are verified in any step.
   if (task_.verifies() || recipes_.any_compared()) finish_verification();
@@ -224,6 +225,7 @@ void SessionCore::close_step() {
     check_matches();
   }
   report_copies(wrong_copies);
+  report_moved_roots();
   demote_owned_elsewhere();
   for (const auto& pass : passes_) {
     for (const ValueId anchor : std::exchange(pass->anchors, {})) release_root(anchor, *pass->book);

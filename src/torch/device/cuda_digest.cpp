@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include <ATen/core/grad_mode.h>
@@ -56,23 +57,24 @@ extern "C" __global__ void digest(const unsigned char* bytes, unsigned long long
 }
 )";
 
-void cuda_digest_on_host(const c10::Storage& storage, const at::Tensor& number) {
+void cuda_digest_on_host(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number) {
   const at::NoGradGuard no_gradients;
-  const auto size = static_cast<std::int64_t>(storage.nbytes());
-  const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
-                               .set_(storage, 0, {size}, {1});
-  number.fill_(host_digest(bytes.cpu().storage()));
+  const at::Tensor there = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
+                               .set_(storage, static_cast<std::int64_t>(bytes.begin),
+                                     {static_cast<std::int64_t>(bytes.size)}, {1});
+  const c10::Storage here = there.cpu().storage();
+  number.fill_(host_digest(here, {0, bytes.size}));
 }
 
-void cuda_digest(const c10::Storage& storage, const at::Tensor& number) {
+void cuda_digest(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number) {
   const at::NoGradGuard no_gradients;
   const c10::Device device = storage.device();
   const cudaKernel_t kernel =
       find_kernel(kCudaDigestSource, "digest", compute_capability(device.index()));
-  if (kernel == nullptr) return cuda_digest_on_host(storage, number);
-  const void* data = storage.data();
+  if (kernel == nullptr) return cuda_digest_on_host(storage, bytes, number);
+  const void* data = static_cast<const std::byte*>(storage.data()) + bytes.begin;
   number.zero_();
-  unsigned long long size = storage.nbytes();
+  unsigned long long size = bytes.size;
   void* result = number.mutable_data_ptr();
   std::array<void*, 3> arguments{static_cast<void*>(&data), &size, static_cast<void*>(&result)};
   constexpr unsigned long long kThreads = 256;

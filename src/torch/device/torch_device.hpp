@@ -16,6 +16,7 @@
 #include "spillway/core/clock.hpp"
 #include "spillway/core/device.hpp"
 #include "spillway/memory/slab.hpp"
+#include "torch/device/byte_range.hpp"
 #include "torch/device/chain_runner.hpp"
 #include "torch/device/memory_hold.hpp"
 
@@ -91,10 +92,12 @@ class TorchDevice {
   /// Runs elementwise operators as one kernel; null where there is no such thing.
   [[nodiscard]] virtual std::unique_ptr<ChainRunner> make_chain_runner() { return nullptr; }
 
-  /// Writes a 64-bit number that storages with the same bits share into `number`, one of type long
-  /// on this device; other bits give another one, but for a chance of 2^-64 or so. Ranks may
-  /// compare it. Queued on `stream`, which current_stream() gave; waits for nothing.
-  virtual void digest(const c10::Storage& storage, const at::Tensor& number, Stream& stream) = 0;
+  /// Writes a 64-bit number that equal bits share into `number`, one of type long on this device;
+  /// other bits give another one, but for a chance of 2^-64 or so. Ranks may compare it. Queued on
+  /// `stream`, which current_stream() gave; waits for nothing. Precondition: the storage has the
+  /// bytes.
+  virtual void digest(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number,
+                      Stream& stream) = 0;
 
   /// In which steps host memory is pinned for offloaded buffers: small where a step costs nothing,
   /// because a session pins at least two of them.

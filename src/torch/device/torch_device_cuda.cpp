@@ -136,9 +136,10 @@ class CudaTorchDevice final : public TorchDevice {
     c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), torch_stream(stream));
   }
 
-  void digest(const c10::Storage& storage, const at::Tensor& number, Stream& stream) override {
+  void digest(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number,
+              Stream& stream) override {
     const c10::cuda::CUDAStreamGuard guard(torch_stream(stream));
-    cuda_digest(storage, number);
+    cuda_digest(storage, bytes, number);
   }
 
   [[nodiscard]] std::unique_ptr<ChainRunner> make_chain_runner() override {

@@ -33,8 +33,9 @@ class HostTorchDevice final : public TorchDevice {
 
   void beside(Stream& stream, const std::function<void(Stream&)>& work) override { work(stream); }
 
-  void digest(const c10::Storage& storage, const at::Tensor& number, Stream& /*stream*/) override {
-    *number.mutable_data_ptr<std::int64_t>() = host_digest(storage);
+  void digest(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number,
+              Stream& /*stream*/) override {
+    *number.mutable_data_ptr<std::int64_t>() = host_digest(storage, bytes);
   }
 
   [[nodiscard]] bool computes_beside() const override { return false; }

@@ -40,22 +40,57 @@ std::string name_of(const CopyChecks::Key& key, const Profile* profile, const Pl
 
 }  // namespace
 
-CopyChecks::Slot CopyVerification::digest(const c10::Storage& storage, Stream& stream) {
+void CopyVerification::note_saved(SavedBuffer& buffer, const at::Tensor& tensor, Stream& running) {
+  const ByteRange bytes = ByteRange::of(tensor);
+  const auto is_same = [&](const CopyChecks::Part& part) { return part.bytes == bytes; };
+  if (bytes.size == 0 || std::ranges::any_of(buffer.checked, is_same)) return;
+  const bool moves = buffer.is_checked();
+  CopyChecks::Part& part = buffer.checked.emplace_back();
+  part.bytes = bytes;
+  if (moves) part.saved = digest(tensor.storage(), bytes, running);
+}
+
+void CopyVerification::digest_saved(SavedBuffer& buffer) {
+  if (buffer.checked.empty()) {  // Held for replays, which may read all of it.
+    buffer.checked.emplace_back().bytes = ByteRange::whole(buffer.storage);
+  }
+  for (CopyChecks::Part& part : buffer.checked) {
+    if (part.saved < 0) part.saved = digest(buffer.storage, part.bytes, *buffer.stream);
+  }
+}
+
+void CopyVerification::digest_released(SavedBuffer& buffer, const c10::Storage& original) {
+  for (CopyChecks::Part& part : buffer.checked) {
+    if (part.saved >= 0) part.at_release = digest(original, part.bytes, *buffer.stream);
+  }
+}
+
+CopyChecks::Slot CopyVerification::digest(const c10::Storage& storage, ByteRange bytes,
+                                          Stream& stream) {
+  if (!bytes.is_in(storage)) return CopyChecks::kNone;
   const RecordingPause pause;
   const at::NoGradGuard no_gradients;
   const CopyChecks::Number into = checks_.take(device_.torch_device());
-  device_.digest(storage, into.number, stream);
-  if (std::ranges::find(digested_on_, &stream) == digested_on_.end()) {
-    digested_on_.push_back(&stream);
-  }
+  device_.digest(storage, bytes, into.number, stream);
+  note_stream(stream);
   return into.slot;
 }
 
-void CopyVerification::compare(const SavedBuffer& buffer, CopyChecks::Slot reloaded) {
+void CopyVerification::note_stream(Stream& stream) {
+  if (std::ranges::find(digested_on_, &stream) == digested_on_.end()) {
+    digested_on_.push_back(&stream);
+  }
+}
+
+void CopyVerification::compare(const SavedBuffer& buffer, Stream& running) {
   const CopyChecks::Key key{buffer.pass->key.chunk, buffer.id, buffer.bytes};
-  checks_.expect_equal(key, CopyFault::kCopyDiffers, buffer.digest, reloaded);
-  if (buffer.digest_at_release < 0) return;
-  checks_.expect_equal(key, CopyFault::kSourceChanged, buffer.digest, buffer.digest_at_release);
+  for (const CopyChecks::Part& part : buffer.checked) {
+    if (part.saved < 0) continue;
+    checks_.expect_equal(key, CopyFault::kCopyDiffers, part.saved,
+                         digest(buffer.storage, part.bytes, running));
+    if (part.at_release < 0) continue;
+    checks_.expect_equal(key, CopyFault::kSourceChanged, part.saved, part.at_release);
+  }
 }
 
 std::vector<CopyChecks::Failure> CopyVerification::read() {

@@ -19,6 +19,17 @@ std::string about(const Call& call, const std::string& problem) {
 
 }  // namespace
 
+bool is_available(const Value& value) {
+  if (value.owned_elsewhere && value.maker >= 0 && !value.copied) {
+    return value.recomputed || value.in_replay;
+  }
+  if (value.recomputed || value.in_replay || value.root_count > 0 || value.fixed || value.maker < 0)
+    return true;
+  if (value.overwritten) return false;  // Its buffer has what was written since.
+  const auto buffer = value.buffer.lock();
+  return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
+}
+
 Recipe find_recipe(const RecipeBook& book, ValueId target, const FreedWeights& freed) {
   Recipe recipe;
   std::unordered_map<ValueId, bool> seen{{target, true}};

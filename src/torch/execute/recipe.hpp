@@ -25,6 +25,10 @@ struct Recipe {
 [[nodiscard]] Recipe find_recipe(const RecipeBook& book, ValueId target,
                                  const FreedWeights& freed = {});
 
+/// Whether a replay may read the value without recomputing it. What came from outside is checked
+/// when it is read.
+[[nodiscard]] bool is_available(const Value& value);
+
 /// The calls to repeat to recompute `target`, in order. Stops at values for which `is_available` is
 /// true.
 template <typename IsAvailable>

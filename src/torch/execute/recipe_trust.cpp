@@ -49,7 +49,7 @@ RecipeTrust::Result RecipeTrust::note(const std::vector<Verification::Failure>& 
   for (const auto& [key, recipes] : compared) {
     if (failed.contains(key)) continue;
     for (const Signature recipe : recipes) {
-      if (recipes_[recipe] != Trust::kMismatched) recipes_[recipe] = Trust::kVerified;
+      if (recipes_[recipe] == Trust::kUnread) recipes_[recipe] = Trust::kVerified;
     }
   }
   for (const auto& [key, recipes] : compared) {

@@ -38,6 +38,9 @@ class RecipeTrust {
     verification_.mark_unrecomputable(key, reason, std::move(made_from));
   }
 
+  /// A replay found that what the recipe starts from is gone: nothing uses it from now on.
+  void lose_root(Signature recipe) { recipes_[recipe] = Trust::kRootLost; }
+
   /// Whether buffers were compared, and nothing is known of it yet.
   [[nodiscard]] bool any_compared() const noexcept { return !compared_.empty(); }
   /// What was compared says nothing.

@@ -25,6 +25,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
   if (!pass.backward_begun) begin_backward(pass);
   note_moment(pass, MomentKind::kUnpack, static_cast<int>(pass.unpacks), buffer.id);
   ++pass.unpacks;
+  compare_with_owners();
   if (pass.profiler != nullptr) {
     pass.profiler->unpacked(buffer.id);
     watch_.unpacked(pass, buffer.id, mutex_);
@@ -46,6 +47,7 @@ void SessionCore::unpack_caller_owned(Pass& pass, int id) {
   if (!pass.backward_begun) begin_backward(pass);
   note_moment(pass, MomentKind::kUnpack, static_cast<int>(pass.unpacks), id);
   ++pass.unpacks;
+  compare_with_owners();
   if (pass.profiler != nullptr) pass.profiler->unpacked(id);
   shards_.begin_due(pass, id);
   prefetch(pass, id);

@@ -6,9 +6,16 @@
 
 namespace spillway {
 
-CopyChecks::Slot SessionCore::digest_of(const c10::Storage& storage, Stream& stream) {
+void SessionCore::check_saved(SavedBuffer& buffer, const at::Tensor& tensor) {
+  if (!task_.checks_copies) return;
   log_.uses_stream();
-  return copies_.digest(storage, stream);
+  copies_.note_saved(buffer, tensor, device_->current_stream());
+}
+
+void SessionCore::digest_saved(SavedBuffer& buffer) {
+  if (!task_.checks_copies) return;
+  log_.uses_stream();
+  copies_.digest_saved(buffer);
 }
 
 void SessionCore::digest_sources(std::unique_lock<SessionMutex>& lock,
@@ -17,7 +24,8 @@ void SessionCore::digest_sources(std::unique_lock<SessionMutex>& lock,
   for (CopySources::Source& source : sources) {
     const BufferRef buffer = source.buffer.lock();
     if (buffer != nullptr && !buffer->on_device()) {
-      buffer->digest_at_release = digest_of(source.storage, *buffer->stream);
+      log_.uses_stream();
+      copies_.digest_released(*buffer, source.storage);
       streams_.keep_until_read(*buffer, source.storage);
     }
     mutex_.free_outside(std::move(source.storage));
@@ -28,7 +36,8 @@ void SessionCore::digest_sources(std::unique_lock<SessionMutex>& lock,
 
 void SessionCore::check_copy(const SavedBuffer& buffer) {
   if (buffer.pass->over) return;  // Its step has reported what it found.
-  copies_.compare(buffer, digest_of(buffer.storage, device_->current_stream()));
+  log_.uses_stream();
+  copies_.compare(buffer, device_->current_stream());
 }
 
 std::vector<CopyChecks::Failure> SessionCore::read_copy_checks() {

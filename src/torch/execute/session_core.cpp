@@ -116,6 +116,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
   if (buffer == nullptr) buffer = find_or_add(tensor, id, action, signature);
   try {
     streams_.note_saver(*buffer, tensor.storage());
+    check_saved(*buffer, tensor);
     if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
     if (timed) note_site(pass_ref, id, tensor, buffer);
     if (value >= 0 && buffer->value < 0) attach(buffer, value);
@@ -255,6 +256,7 @@ SessionCore::BufferRef SessionCore::find_or_add(const at::Tensor& tensor, int id
   BufferRef buffer =
       new_buffer(pass, id, tensor.storage(), tensor.unsafeGetTensorImpl()->version_counter());
   buffer->signature = signature;
+  check_saved(*buffer, tensor);
   if (id >= 0) {
     note_growth(pass, id, buffer->bytes);
   } else if (pass.layout != nullptr) {
@@ -316,9 +318,7 @@ SessionCore::BufferRef SessionCore::new_buffer(Pass& pass, int id, c10::Storage 
 }
 
 void SessionCore::start_offload(const BufferRef& buffer) {
-  if (task_.checks_copies && buffer->digest < 0) {
-    buffer->digest = digest_of(buffer->storage, *buffer->stream);
-  }
+  digest_saved(*buffer);
   machine_.offload(*buffer, buffer);
 }
 

@@ -47,6 +47,7 @@
 #include "torch/record/step_events.hpp"
 #include "torch/record/storage_watch.hpp"
 #include "torch/record/wait_times.hpp"
+#include "torch/replay/moved_roots.hpp"
 #include "torch/replay/replay.hpp"
 #include "torch/replay/verification.hpp"
 
@@ -192,14 +193,23 @@ class SessionCore final : public Interceptor,
   /// autograd does, which is to hold the storage and to read what it has. Precondition: the storage
   /// is the original.
   void return_to_owner(SavedBuffer& buffer);
+  /// The owner of a value's memory freed or replaced it: replays never start from such values, but
+  /// where ranks repeat collectives together.
+  void note_moved(RecipeBook& book, ValueId id);
+  /// Notes it of what a call has made, if it was found in an earlier step.
+  void note_known_movers(const Call& call);
+  /// Notes it of what moved in this recording step.
+  void note_moved_while_recording();
   /// From the next step on the buffer is kept, whatever plans say.
   void never_move(Pass& pass, int id, const std::string& reason);
   void demote_owned_elsewhere();
   [[nodiscard]] bool amend(Plan& plan) const override { return never_moved_.amend(plan); }
 
   // Verification of offloaded copies.
-  /// Queued on `stream`, on which the memory may be read now.
-  [[nodiscard]] CopyChecks::Slot digest_of(const c10::Storage& storage, Stream& stream);
+  /// In a step that checks copies: what is saved of the buffer now, too, has to come back.
+  void check_saved(SavedBuffer& buffer, const at::Tensor& tensor);
+  /// Before the buffer is moved: digests of what was saved of it so far.
+  void digest_saved(SavedBuffer& buffer);
   /// Digests of what was released, and lets it go. If nobody else holds it any more, these are its
   /// last bits: autograd would have read them.
   void digest_sources(std::unique_lock<SessionMutex>& lock,
@@ -275,6 +285,24 @@ class SessionCore final : public Interceptor,
   void recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
   [[nodiscard]] c10::Storage storage_of(const Value& value);
+  /// The calls that recompute the buffer from what is still where it was.
+  void find_calls(SavedBuffer& buffer, Replay::Job& job);
+  /// Notes which values that the job's calls read have moved. Returns whether any have.
+  [[nodiscard]] bool find_moved(RecipeBook& book, const Replay::Job& job);
+  /// Whether a replay that reads the value now finds its memory elsewhere.
+  [[nodiscard]] bool is_moved(const Value& value);
+  /// Of a job that recomputes what has moved. Errors: a call cannot be repeated.
+  void require_repeatable(const SavedBuffer& buffer, const RecipeBook& book,
+                          const Replay::Job& job);
+  /// Errors: what a job of `wanted` reads has moved, and nothing recomputes it.
+  void require_unmoved(const SavedBuffer& wanted, ValueId value);
+  /// From the next step on nothing is recomputed by recipes that start from the value.
+  [[noreturn]] void lose_root(const SavedBuffer& wanted, ValueId root);
+  /// What the job recomputed of moved values has to be what their owners put back.
+  void expect_as_put_back(const RecipeBook& book, const Replay::Job& job);
+  void compare_with_owners();
+  /// At the end of a step: sets step_error_ if an owner put back something else, or nothing.
+  void report_moved_roots();
   /// Gives buffers what was recomputed; `wanted` is the one for which it was.
   void commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& wanted);
   void free_outside(std::vector<c10::Storage> garbage);
@@ -371,6 +399,7 @@ class SessionCore final : public Interceptor,
   NeverMoved never_moved_;
   WeightNumbers weight_numbers_;
   FreedWeights freed_weights_;
+  MovedRoots moved_roots_;
   std::exception_ptr step_error_;             // Thrown by Step::end(), or by the next begin_step().
   std::shared_ptr<RecipeBook> book_;          // Of this step; null where nothing is recorded.
   std::vector<CallLocation> call_locations_;  // By call; in a recording step.

@@ -10,6 +10,7 @@ SessionCore::ComputePause::ComputePause(SessionCore& core) noexcept {
   core.log_.pause();
   try {
     core.watch_.find_last_forward_use(core.mutex_, core.copies_.sources());
+    core.note_moved_while_recording();
   } catch (...) {
     core.note_failure("looking for the last use of a saved tensor");
   }

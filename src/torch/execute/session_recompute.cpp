@@ -76,6 +76,7 @@ void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) 
   while (!running_calls_.empty() && running_calls_.back() >= call) running_calls_.pop_back();
   book_->end(call, outputs);
   const Call& ended = book_->call(call);
+  note_known_movers(ended);
   if (ended.traits->writes_any) keep_if_changed(ended);
   make_anchors(ended);
   if (waits_for_results(*ended.traits)) offload_completed(ended);
@@ -102,6 +103,10 @@ void SessionCore::copy_before_write(const Call& call) {
     if (!argument.written || value.root_count == 0 || value.copied) continue;
     const auto alive = value.pin.lock();
     if (!alive) continue;
+    if (has_moved(value, *alive)) {
+      note_moved(*book_, argument.value);  // It may hold something else already.
+      continue;
+    }
     // Replays start from its value before the write. Copying may fail: then nothing has changed.
     c10::Storage before = copy_of(c10::Storage(alive));
     value.copied = true;
@@ -129,7 +134,7 @@ void SessionCore::keep_if_changed(const Call& call) {
       device_->catch_up(*buffer->stream);
     }
     buffer->memory_hold = MemoryHold();
-    buffer->digest = CopyChecks::kNone;
+    buffer->checked.clear();
     buffer->action = ActionKind::kKeep;
     buffer->verify = false;
     buffer->awaited = false;
@@ -226,6 +231,10 @@ void SessionCore::require_trust(const BufferRef& buffer, Recipe& recipe) {
   if (buffer->verify || (trust == Trust::kVerified && !recipe.unverified)) return;
   if (trust == Trust::kMismatched) {
     recipe.problem = "another buffer with its recipe had other bits when it was verified";
+    return;
+  }
+  if (trust == Trust::kRootLost) {
+    recipe.problem = "in an earlier step the owner of what its recipe starts from freed it";
     return;
   }
   if (first) {

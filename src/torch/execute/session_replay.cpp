@@ -8,32 +8,9 @@
 namespace spillway {
 namespace {
 
-/// Whether a replay may read the value without recomputing it. What came from outside is checked
-/// when it is read.
-bool is_available(const Value& value) {
-  if (value.owned_elsewhere && value.maker >= 0 && !value.copied) {
-    return value.recomputed || value.in_replay;
-  }
-  if (value.recomputed || value.in_replay || value.root_count > 0 || value.fixed || value.maker < 0)
-    return true;
-  if (value.overwritten) return false;  // Its buffer has what was written since.
-  const auto buffer = value.buffer.lock();
-  return is_stored(buffer) || (is_recomputed(buffer) && !buffer->verify && buffer->on_device());
-}
-
-/// Whether the owner of the storage that holds a value has freed or replaced its memory.
-bool is_elsewhere(const Value& value, const c10::Storage& storage) {
-  const c10::StorageImpl* const original = storage.unsafeGetStorageImpl();
-  if (value.copied || !value.pin.is(original)) return false;  // A copy of its own, or reloaded.
-  return original->data() != value.data || original->nbytes() != value.bytes;
-}
-
 /// `storage` must hold what the calls read that are repeated, as far as can be seen.
 void require_unchanged(const Value& value, const c10::Storage& storage) {
   if (value.copied || !value.pin.is(storage.unsafeGetStorageImpl())) return;
-  TORCH_CHECK(!is_elsewhere(value, storage), "[recompute] a tensor of ", value.bytes,
-              " bytes that recomputation starts from was freed or replaced by its owner; keep or "
-              "offload what is recomputed from it by a rule");
   TORCH_CHECK(
       value.unchanged(), "[recompute] a tensor of ", value.bytes,
       " bytes that recomputation starts from was written in place after it was used; keep or "
@@ -168,15 +145,16 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   log_.end_work(begun, StepLog::Work::Kind::kReplay, buffer.pass->number, buffer.id,
                 Bytes(buffer.bytes));
+  expect_as_put_back(book, job);
   commit(job, book, buffer);
 }
 
 Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
   RecipeBook& book = *buffer.pass->book;
   Replay::Job job;
-  job.calls = calls_to_repeat(book, buffer.value,
-                              [&book](ValueId id) { return is_available(book.value(id)); });
+  find_calls(buffer, job);
   job.wanted.insert(buffer.value);
+  job.wanted.insert(job.moved.begin(), job.moved.end());
   std::unordered_map<ValueId, bool> made_here;
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
@@ -192,7 +170,9 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
       if (made_here.contains(argument.value) || value.recomputed) continue;
       // A weight is found when it is read.
       if (argument.weight != nullptr && !argument.written && !value.copied) continue;
-      if (!job.inputs.contains(argument.value)) job.inputs[argument.value] = storage_of(value);
+      if (job.inputs.contains(argument.value)) continue;
+      job.inputs[argument.value] = storage_of(value);
+      require_unmoved(buffer, argument.value);
     }
   }
   return job;
@@ -211,10 +191,6 @@ c10::Storage SessionCore::storage_of(const Value& value) {
     }
   }
   if (!storage) return storage;
-  if (const BufferRef buffer = value.buffer.lock(); buffer && is_elsewhere(value, storage)) {
-    // Recipes of later steps do not start from it.
-    never_move(*buffer->pass, buffer->id, "its owner freed or replaced its memory");
-  }
   require_unchanged(value, storage);
   return storage;
 }

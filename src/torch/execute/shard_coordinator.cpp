@@ -87,7 +87,8 @@ at::Tensor ShardCoordinator::digest_of(const SavedBuffer& buffer) const {
   const at::NoGradGuard no_gradients;
   const auto options = at::TensorOptions(at::kLong).device(parts_.device.torch_device());
   at::Tensor number = at::empty({}, options);
-  parts_.device.digest(buffer.storage, number, parts_.device.current_stream());
+  parts_.device.digest(buffer.storage, ByteRange::whole(buffer.storage), number,
+                       parts_.device.current_stream());
   return number;
 }
 
@@ -128,6 +129,7 @@ bool ShardCoordinator::may_shard(const SavedBuffer& buffer) {
       parts_.host.count_fallback("a buffer was not sharded: it was not verified yet");
       return false;
     case Trust::kMismatched:
+    case Trust::kRootLost:
       return false;
     case Trust::kVerified:
       break;

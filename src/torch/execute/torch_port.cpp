@@ -54,8 +54,8 @@ void TorchPort::note_no_room(std::size_t bytes) {
 
 bool TorchPort::release(SavedBuffer& buffer) {
   if (returned_to_owner(buffer)) return false;
-  if (buffer.digest >= 0) {
-    buffer.digest_at_release = core_.digest_of(buffer.storage, *buffer.stream);
+  if (buffer.is_checked()) {
+    core_.copies_.digest_released(buffer, buffer.storage);
     // Autograd's own frees in backward are not seen, so this may take memory, which a budget lacks.
     if (core_.task_.records() || !core_.current_.plan()->budget) {
       core_.copies_.sources().add(buffer.shared_from_this());
@@ -127,7 +127,7 @@ void TorchPort::wait(SavedBuffer& buffer, bool first) {
     core_.device_->catch_up(stream);
   });
   buffer.readers.push_back(&stream);
-  if (first && buffer.digest >= 0) core_.check_copy(buffer);
+  if (first && buffer.is_checked()) core_.check_copy(buffer);
 }
 
 void TorchPort::used_in_place(const SavedBuffer& buffer) {
@@ -164,8 +164,7 @@ std::shared_ptr<SavedBuffer> TorchPort::next_to_evict(Pass& pass) {
     if (!kept || Bytes(buffer->bytes) < core_.options_.small || buffer->storage.use_count() > 1) {
       continue;
     }
-    if (core_.task_.checks_copies)
-      buffer->digest = core_.digest_of(buffer->storage, *buffer->stream);
+    core_.digest_saved(*buffer);
     buffer->action = ActionKind::kOffload;
     return buffer;
   }

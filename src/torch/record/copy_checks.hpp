@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "torch/device/byte_range.hpp"
+
 namespace spillway {
 
 /// What a difference between two digests means.
@@ -31,11 +33,22 @@ class CopyChecks {
     int chunk = 0;
     int buffer = -1;
     std::size_t bytes = 0;
+
+    friend bool operator==(const Key&, const Key&) = default;
   };
 
   struct Failure {
     Key key;
     CopyFault fault{};
+
+    friend bool operator==(const Failure&, const Failure&) = default;
+  };
+
+  /// What autograd saved of a buffer: only that has to come back as it was.
+  struct Part {
+    ByteRange bytes;
+    Slot saved = kNone;       ///< Digest when it was saved; none: it is not moved.
+    Slot at_release = kNone;  ///< Of the original then.
   };
 
   /// Allocates memory for the digests of a step on `device`, if there is none yet.
@@ -48,11 +61,13 @@ class CopyChecks {
   };
   [[nodiscard]] Number take(at::Device device);
 
+  /// `now`: none is a difference.
   void expect_equal(const Key& key, CopyFault fault, Slot saved, Slot now) {
     comparisons_.push_back({{key, fault}, saved, now});
   }
 
-  /// Waits for the digests and returns what differs, in the order of calls. Frees all slots.
+  /// Waits for the digests and returns what differs, in the order of calls, a buffer of the plan
+  /// once. Frees all slots.
   [[nodiscard]] std::vector<Failure> read();
 
  private:

@@ -1,6 +1,7 @@
 /// One pass of a step, and the buffers it saved; internal. Guarded by the session's lock.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -180,13 +181,16 @@ struct SavedBuffer : BufferRecord, std::enable_shared_from_this<SavedBuffer> {
   c10::Storage storage;        // On the device: the original, or reloaded. Or none.
   Stream* stream = nullptr;    // The one its operators run on.
   Ticket ticket;               // Of an offloaded buffer.
-  CopyChecks::Slot digest = CopyChecks::kNone;  // Of what was saved; in steps that check copies.
-  CopyChecks::Slot digest_at_release = CopyChecks::kNone;  // Of the original then.
-  std::vector<Stream*> savers;           // Other streams than `stream` that saved it, too.
-  std::vector<Stream*> readers;          // Other streams than `stream` that backward read it on.
-  std::shared_ptr<ShardedBuffer> shard;  // If it is or was sharded.
+  std::vector<CopyChecks::Part> checked;  // What was saved of it; in steps that check copies.
+  std::vector<Stream*> savers;            // Other streams than `stream` that saved it, too.
+  std::vector<Stream*> readers;           // Other streams than `stream` that backward read it on.
+  std::shared_ptr<ShardedBuffer> shard;   // If it is or was sharded.
 
   [[nodiscard]] bool on_device() const { return static_cast<bool>(storage); }
+  /// Whether its copy is compared with what was saved.
+  [[nodiscard]] bool is_checked() const {
+    return std::ranges::any_of(checked, [](const auto& part) { return part.saved >= 0; });
+  }
   /// Whether a storage still has the memory that was saved.
   [[nodiscard]] bool has_saved_memory(const c10::StorageImpl& of) const {
     return of.data() == data && of.nbytes() == bytes;

@@ -34,6 +34,10 @@ class PassProfiler {
   void unpacked(int buffer);
   /// The buffer is never moved: it has another owner when backward reads it, or is written later.
   void fix(int buffer, FixedReason reason);
+  /// In the pass's book; -1: it has none.
+  [[nodiscard]] ValueId value_of(int buffer) const {
+    return values_[static_cast<std::size_t>(buffer)];
+  }
   /// From `moment` on only autograd holds the buffer.
   void set_last_forward_use(int buffer, std::size_t moment);
   /// Other passes ran between its forward and its backward: buffers whose last forward use was

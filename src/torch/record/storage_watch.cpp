@@ -15,6 +15,8 @@ void StorageWatch::add(const std::shared_ptr<Pass>& pass, int id, const c10::Sto
   entry.managed = buffer != nullptr;
   entry.buffer = buffer;
   entry.original = StoragePin(storage.unsafeGetStorageImpl());
+  entry.data = storage.data();
+  entry.nbytes = storage.nbytes();
   if (entry.managed) entry.retained = storage;
   entries_.push_back(std::move(entry));
 }
@@ -57,6 +59,18 @@ void StorageWatch::find_last_forward_use(SessionMutex& mutex, const CopySources&
     entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->timed->moments);
     mutex.free_outside(std::exchange(entry.retained, c10::Storage()));
   }
+}
+
+std::vector<StorageWatch::Moved> StorageWatch::take_moved() {
+  std::vector<Moved> moved;
+  for (Entry& entry : entries_) {
+    // What only autograd holds stays where it is.
+    if (!entry.managed || !entry.retained || entry.data == nullptr) continue;
+    if (entry.retained.data() == entry.data && entry.retained.nbytes() == entry.nbytes) continue;
+    entry.data = nullptr;
+    moved.push_back({entry.pass, entry.id});
+  }
+  return moved;
 }
 
 bool StorageWatch::on_device(const Entry& entry) {

@@ -36,6 +36,14 @@ class StorageWatch {
   /// which does not count.
   void find_last_forward_use(SessionMutex& mutex, const CopySources& sources);
 
+  /// Managed buffers whose memory was freed or replaced, by a program that still holds it, too;
+  /// each once.
+  struct Moved {
+    std::shared_ptr<Pass> pass;
+    int id = 0;
+  };
+  [[nodiscard]] std::vector<Moved> take_moved();
+
   /// Updates bytes().
   void refresh();
   /// Bytes on the device at the last refresh(), as the allocator hands them out.
@@ -49,6 +57,8 @@ class StorageWatch {
     bool managed = false;
     std::weak_ptr<SavedBuffer> buffer;
     StoragePin original;
+    const void* data = nullptr;  // The original's memory when it was saved; null: it has moved.
+    std::size_t nbytes = 0;
     c10::Storage retained;  // Until its last forward use, or until backward reads it.
   };
 

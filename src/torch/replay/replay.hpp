@@ -28,6 +28,8 @@ class Replay {
     std::unordered_map<ValueId, c10::Storage> inputs;
     /// Values that must be available afterwards.
     std::set<ValueId> wanted;
+    /// Values that are recomputed because their memory has moved; they are among `wanted`.
+    std::vector<ValueId> moved;
   };
 
   /// Notes that replays will repeat these calls once. Under the session's lock.

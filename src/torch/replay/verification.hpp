@@ -20,6 +20,7 @@ enum class Trust {
   kUnread,      ///< Backward has read none of them yet, so none was compared.
   kVerified,    ///< All of them had the original bits.
   kMismatched,  ///< One of them had others.
+  kRootLost,    ///< A replay found that what it starts from is gone.
 };
 
 class Verification {

@@ -1,6 +1,7 @@
 #include "torch/device/cuda_digest.hpp"
 
 #include <set>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -17,7 +18,7 @@ class CudaDigest : public ::testing::Test {
 
   static at::Tensor digest(const at::Tensor& tensor) {
     const at::Tensor number = at::empty({}, tensor.options().dtype(at::kLong));
-    cuda_digest(tensor.storage(), number);
+    cuda_digest(tensor.storage(), ByteRange::whole(tensor.storage()), number);
     return number;
   }
   static std::int64_t number(const at::Tensor& tensor) {
@@ -65,13 +66,34 @@ TEST_F(CudaDigest, TellsBitsApartWithoutAKernel) {
   const at::Tensor tensor = bytes(1001);
   const auto on_host = [](const at::Tensor& each) {
     const at::Tensor number = at::empty({}, each.options().dtype(at::kLong));
-    cuda_digest_on_host(each.storage(), number);
+    cuda_digest_on_host(each.storage(), ByteRange::whole(each.storage()), number);
     return number.item<std::int64_t>();
   };
   EXPECT_EQ(on_host(tensor.clone()), on_host(tensor));
   const at::Tensor other = tensor.clone();
   other[1000].bitwise_xor_(1);
   EXPECT_NE(on_host(other), on_host(tensor));
+}
+
+TEST_F(CudaDigest, IsThatOfAPart) {
+  const at::Tensor tensor = bytes(2003);
+  const at::Tensor part = tensor.slice(0, 301, 1405);
+  const at::Tensor copy = part.clone();
+  const auto numbers = [](const at::Tensor& each) {
+    const at::Tensor one = at::empty({}, each.options().dtype(at::kLong));
+    const at::Tensor other = at::empty_like(one);
+    cuda_digest(each.storage(), ByteRange::of(each), one);
+    cuda_digest_on_host(each.storage(), ByteRange::of(each), other);
+    return std::pair(one.item<std::int64_t>(), other.item<std::int64_t>());
+  };
+  const auto before = numbers(part);
+  EXPECT_EQ(numbers(copy), before);
+  tensor.slice(0, 0, 301).zero_();
+  tensor.slice(0, 1405).zero_();
+  EXPECT_EQ(numbers(part), before);
+  part[1103].bitwise_xor_(1);
+  EXPECT_NE(numbers(part).first, before.first);
+  EXPECT_NE(numbers(part).second, before.second);
 }
 
 TEST_F(CudaDigest, ChangesWithOrderAndSize) {

@@ -6,7 +6,9 @@
 namespace spillway {
 namespace {
 
-std::int64_t number(const at::Tensor& tensor) { return host_digest(tensor.storage()); }
+std::int64_t number(const at::Tensor& tensor) {
+  return host_digest(tensor.storage(), ByteRange::of(tensor));
+}
 
 TEST(HostDigest, IsThatOfTheBytes) {
   const at::Tensor tensor = at::arange(100, at::kLong);
@@ -21,6 +23,18 @@ TEST(HostDigest, IsEqualForEqualBitsOnly) {
   EXPECT_EQ(number(tensor), number(other));
   other[1000] = 3;
   EXPECT_NE(number(tensor), number(other));
+}
+
+TEST(HostDigest, IsThatOfTheTensorsElements) {
+  const at::Tensor tensor = at::arange(1000, at::kInt).view({10, 100});
+  const at::Tensor rows = tensor.slice(0, 3, 5);
+  const std::int64_t before = number(rows);
+  EXPECT_EQ(before, number(rows.clone()));
+  tensor.slice(0, 0, 3).zero_();
+  tensor.slice(0, 5).zero_();
+  EXPECT_EQ(number(rows), before);
+  rows[1][99] = 0;
+  EXPECT_NE(number(rows), before);
 }
 
 }  // namespace

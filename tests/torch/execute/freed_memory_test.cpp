@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "spillway/torch/scope.hpp"
+#include "torch/hooks/call_recorder.hpp"
 #include "torch/support/program.hpp"
 #include "torch/support/resized_storage.hpp"
 
@@ -205,6 +206,173 @@ TEST(MovedMemory, IsNotReadByReplaysWhereItWasFoundToMove) {
   const auto is_elsewhere = [](int step) { return step == 0 || step > 2; };
   EXPECT_EQ(testing::difference_of(moving(is_elsewhere), session, 6), 0) << session.report();
   EXPECT_GT(session.report().repeated_calls, 0U) << session.report();
+}
+
+constexpr const char* kRecomputedRoot =
+    "the owner of memory that recomputation starts from freed or replaced it: what it held was "
+    "recomputed, too, and compared with what its owner put back";
+
+/// What the owner of an activation has done to its memory when backward begins.
+enum class Owner { kRestoresIt, kMovesIt, kChangesIt, kWritesIntoIt };
+
+/// A product that is kept, and what is recomputed from it. `early`: operators run while
+/// the owner has its memory.
+class KeptRoot {
+ public:
+  KeptRoot(bool early, std::function<Owner(int step)> owner)
+      : early_(early), owner_(std::move(owner)) {}
+
+  [[nodiscard]] static SessionOptions options() {
+    return testing::with_rules(
+        "[[rule]]\nproducer = \"aten::mul\"\naction = \"keep\"\n"
+        "[[rule]]\naction = \"recompute\"\n");
+  }
+
+  [[nodiscard]] testing::MakeProgram program() const {
+    return [*this] {
+      Program program;
+      for (int i = 0; i < 2; ++i) program.weights.push_back(testing::weight({kWidth, kWidth}));
+      program.step = [*this, weights = program.weights, input = at::randn({kWidth, kWidth})](
+                         Step*, int step) {
+        at::Tensor loss = forward(weights, input, step);
+        loss.backward();
+        return loss;
+      };
+      return program;
+    };
+  }
+
+ private:
+  [[nodiscard]] at::Tensor forward(const std::vector<at::Tensor>& weights, const at::Tensor& input,
+                                   int step) const {
+    const at::Tensor made = at::mm(input, weights[0]) * 1.5;
+    const at::Tensor squared = made.square();  // Saves it before the sigmoid is saved.
+    const at::Tensor gated = squared * made.sigmoid();
+    std::optional<Moved> owner;
+    if (early_) owner.emplace(made);
+    at::Tensor loss = at::mm(gated, weights[1]).square().mean();
+    if (!early_) owner.emplace(made);
+    owner->restore(owner_(step) != Owner::kRestoresIt);
+    if (owner_(step) == Owner::kChangesIt) static_cast<float*>(made.data_ptr())[7] += 1;
+    if (owner_(step) == Owner::kWritesIntoIt) made.variable_data().view(-1)[7] += 1;
+    return loss;
+  }
+
+  bool early_;
+  std::function<Owner(int step)> owner_;
+};
+
+TEST(MovedMemory, IsRecomputedAndComparedWhereAReplayFindsItFirst) {
+  Session session(KeptRoot::options());
+  const auto owner = [](int step) { return step < 3 ? Owner::kRestoresIt : Owner::kMovesIt; };
+  EXPECT_EQ(testing::difference_of(KeptRoot(false, owner).program(), session, 6), 0);
+  const SessionReport report = session.report();
+  EXPECT_GT(report.repeated_calls, 0U) << report;
+  // Later steps do not start from it.
+  ASSERT_TRUE(report.fallbacks.contains(kRecomputedRoot)) << report;
+  EXPECT_LE(report.fallbacks.at(kRecomputedRoot), 2U) << report;
+}
+
+TEST(MovedMemory, IsFoundByTheRecordingStepAlsoWhereItComesBack) {
+  Session session(KeptRoot::options());
+  const auto owner = [](int step) { return step < 3 ? Owner::kRestoresIt : Owner::kMovesIt; };
+  EXPECT_EQ(testing::difference_of(KeptRoot(true, owner).program(), session, 6), 0);
+  const SessionReport report = session.report();
+  EXPECT_GT(report.repeated_calls, 0U) << report;
+  EXPECT_FALSE(report.fallbacks.contains(kRecomputedRoot)) << report;
+  EXPECT_TRUE(report.demoted.empty()) << report;
+}
+
+/// The losses and gradients of steps, each with what it threw, if anything.
+struct StepsWithErrors {
+  std::vector<at::Tensor> losses;
+  std::vector<std::vector<at::Tensor>> gradients;
+  std::vector<std::string> errors;
+};
+
+/// All steps but one, which must have thrown `error`, are equal and have thrown nothing.
+void expect_one_error(const StepsWithErrors& without, const StepsWithErrors& with,
+                      std::size_t at_step, const std::string& error) {
+  for (std::size_t i = 0; i < with.errors.size(); ++i) {
+    if (i == at_step) {
+      EXPECT_THAT(with.errors[i], ::testing::HasSubstr(error));
+      continue;
+    }
+    EXPECT_EQ(with.errors[i], "") << "step " << i;
+    ASSERT_TRUE(with.losses[i].defined());
+    EXPECT_TRUE(with.losses[i].equal(without.losses[i])) << "step " << i;
+    EXPECT_EQ(testing::count_different(with.gradients[i], without.gradients[i]), 0) << "step " << i;
+  }
+}
+
+StepsWithErrors run_steps(const testing::MakeProgram& make, Session* session, int steps) {
+  at::manual_seed(3);
+  const Program program = make();
+  StepsWithErrors all;
+  for (int i = 0; i < steps; ++i) {
+    for (const at::Tensor& each : program.weights) each.mutable_grad() = at::Tensor();
+    all.errors.emplace_back();
+    try {
+      std::optional<Step> step;
+      if (session != nullptr) step.emplace(session->step());
+      all.losses.push_back(program.step(nullptr, i).detach().clone());
+      if (step) step->end();
+    } catch (const std::exception& error) {
+      all.errors.back() = error.what();
+      all.losses.resize(all.errors.size());
+    }
+    all.gradients.emplace_back();
+    for (const at::Tensor& each : program.weights) {
+      if (each.grad().defined()) all.gradients.back().push_back(each.grad().clone());
+    }
+  }
+  return all;
+}
+
+// Nothing has what it was any more: neither the owner nor, for sure, the recipe.
+TEST(MovedMemory, ThatIsPutBackWithOtherBitsIsAnErrorOfItsStepOnly) {
+  const testing::Deterministic deterministic;
+  for (const Owner changes : {Owner::kChangesIt, Owner::kWritesIntoIt}) {
+    Session session(KeptRoot::options());
+    const auto owner = [&](int step) { return step < 3 ? Owner::kRestoresIt : changes; };
+    const testing::MakeProgram make = KeptRoot(false, owner).program();
+    const StepsWithErrors without = run_steps(make, nullptr, 6);
+    const StepsWithErrors with = run_steps(make, &session, 6);
+    expect_one_error(without, with, 3, "did not put the same bits back");
+  }
+}
+
+/// As a tensor that was made before the step.
+at::Tensor recorded_by_nobody(const std::function<at::Tensor()>& make) {
+  const RecordingPause pause;
+  return make();
+}
+
+// Autograd has no use for the input, so its owner may free it. Nothing else has its content.
+TEST(MovedMemory, ThatNothingRecomputesIsAnErrorOfItsStepOnly) {
+  const testing::MakeProgram make = [] {
+    Program program;
+    program.weights.push_back(testing::weight({kWidth, kWidth}));
+    program.step = [weights = program.weights, batch = at::randn({kWidth, kWidth})](Step*,
+                                                                                    int step) {
+      const at::Tensor input = recorded_by_nobody([&] { return batch * (step + 1); });
+      at::Tensor loss = (input.sigmoid() * weights[0]).square().mean();
+      Moved owner(input);
+      if (step < 3) owner.restore(false);
+      loss.backward();
+      return loss;
+    };
+    return program;
+  };
+  Session session(recompute_everything());
+  const testing::Deterministic deterministic;
+  const StepsWithErrors without = run_steps(make, nullptr, 6);
+  const StepsWithErrors with = run_steps(make, &session, 6);
+  expect_one_error(without, with, 3, "was freed or replaced by its owner");
+  EXPECT_GT(session.report().fallbacks.at(
+                "not recomputable: in an earlier step the owner of what its recipe starts from "
+                "freed it"),
+            0U);
 }
 
 }  // namespace

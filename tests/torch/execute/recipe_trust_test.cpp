@@ -46,6 +46,17 @@ TEST(RecipeTrust, IsLostForGood) {
   EXPECT_EQ(recipes.ask(kSoftmax).trust, Trust::kMismatched);
 }
 
+TEST(RecipeTrust, IsLostForGoodWithARoot) {
+  RecipeTrust recipes;
+  recipes.add({0, 3}, kSoftmax, {}, {});
+  EXPECT_THAT(recipes.note({}, {}).demoted, IsEmpty());
+  recipes.lose_root(kSoftmax);
+  EXPECT_EQ(recipes.ask(kSoftmax).trust, Trust::kRootLost);
+  recipes.add({0, 3}, kSoftmax, {}, {});
+  EXPECT_THAT(recipes.note({}, {}).demoted, IsEmpty());
+  EXPECT_EQ(recipes.ask(kSoftmax).trust, Trust::kRootLost) << "its root was there by chance";
+}
+
 TEST(RecipeTrust, IsLostByAllBuffersOfARecipe) {
   RecipeTrust recipes;
   recipes.add({0, 3}, kSoftmax, {}, {});

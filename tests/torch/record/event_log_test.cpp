@@ -43,7 +43,7 @@ class StreamDevice final : public TorchDevice {
     to.event->synchronize();
     return to.event->elapsed_since(*from.event);
   }
-  void digest(const c10::Storage& /*storage*/, const at::Tensor& /*number*/,
+  void digest(const c10::Storage& /*storage*/, ByteRange /*bytes*/, const at::Tensor& /*number*/,
               Stream& /*stream*/) override {}
   [[nodiscard]] Bytes peak() const override { return {}; }
   Bytes take_peak() override { return {}; }

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ostream>
 #include <random>
@@ -165,6 +166,20 @@ std::string problem_of_end(const SessionReport& report, const RandomProgram& pro
   return out.str();
 }
 
+Reuse reuse_of(std::uint64_t seed, Window window) {
+  const char* const text = std::getenv("SPILLWAY_TEST_REUSE");
+  if (text == nullptr) {
+    return kAllReuses[(seed + static_cast<std::uint64_t>(window)) % kAllReuses.size()];
+  }
+  std::string known;
+  for (const Reuse each : kAllReuses) {
+    if (testing::to_string(each) == text) return each;
+    known += (known.empty() ? "" : ", ") + std::string(testing::to_string(each));
+  }
+  throw InvalidArgument(
+      "stress", "SPILLWAY_TEST_REUSE is \"" + std::string(text) + "\"; known are: " + known);
+}
+
 char crash_text[1 << 14];
 
 void print_and_die(int signal) {
@@ -182,23 +197,25 @@ std::string Variant::to_string() const {
   std::ostringstream out;
   out << kPolicies[static_cast<std::size_t>(policy)];
   if (policy == Policy::kBudget) out << " of " << share;
-  out << ", windows " << kWindows[static_cast<std::size_t>(window)];
+  out << ", windows " << kWindows[static_cast<std::size_t>(window)] << ", memory reused "
+      << testing::to_string(reuse);
   return out.str();
 }
 
 std::vector<Variant> variants_of(Policy policy, std::uint64_t seed, bool all) {
-  if (policy == Policy::kKeep) return {{policy, Window::kZero}};
+  const auto variant = [&](Window window, double share = 0) {
+    return Variant{policy, window, share, reuse_of(seed, window)};
+  };
+  if (policy == Policy::kKeep) return {variant(Window::kZero)};
   const auto one = static_cast<Window>(seed % 4);
   if (policy == Policy::kBudget) {
     static constexpr double kShares[] = {0.35, 0.5, 0.65, 0.8, 0.95};
     if (!all && one != Window::kFitted) return {};
-    return {{policy, one, kShares[seed / 4 % 5]}};
+    return {variant(one, kShares[seed / 4 % 5])};
   }
-  if (!all) return {{policy, one}};
-  return {{policy, Window::kZero},
-          {policy, Window::kSmall},
-          {policy, Window::kLarge},
-          {policy, Window::kFitted}};
+  if (!all) return {variant(one)};
+  return {variant(Window::kZero), variant(Window::kSmall), variant(Window::kLarge),
+          variant(Window::kFitted)};
 }
 
 void Totals::add(const SessionReport& report) {
@@ -288,6 +305,7 @@ std::string problem_of_session(const RandomProgram& program, const Variant& vari
 std::string problem_of(const RandomProgram& program, const Variant& variant,
                        const Features& features, const std::vector<StepResult>& expected,
                        Totals* totals) {
+  restart_reuse(variant.reuse, program.seed);
   const Bytes before = host_memory();
   const std::string problem = problem_of_session(program, variant, features, expected, totals);
   if (problem.empty() && host_memory() > before) {

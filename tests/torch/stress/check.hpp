@@ -10,6 +10,7 @@
 
 #include "machine.hpp"
 #include "program.hpp"
+#include "torch/support/reusing_allocator.hpp"
 
 namespace spillway::testing {
 
@@ -21,12 +22,15 @@ struct Variant {
   Policy policy = Policy::kKeep;
   Window window = Window::kZero;
   double share = 0;  ///< Of the budget.
+  Reuse reuse = Reuse::kLast;
 
   [[nodiscard]] std::string to_string() const;
 };
 
 /// With every window, or else with one for each seed. A budget, which takes the planner's time, has
-/// one share and window for each seed, and not `all` is a quarter of the seeds.
+/// one share and window for each seed, and not `all` is a quarter of the seeds. How memory is
+/// reused follows from the seed and the window, or is what SPILLWAY_TEST_REUSE says.
+/// Errors: InvalidArgument for a word that is not known.
 [[nodiscard]] std::vector<Variant> variants_of(Policy policy, std::uint64_t seed, bool all);
 
 /// What the sessions of a test did.

@@ -102,9 +102,15 @@ Tensor reader(Machine& machine, std::uint32_t draw, const Tensor& x) {
   }
 }
 
+/// Some owners leave memory where it is in the first steps, as long as sessions record and verify.
+bool is_freed(const Machine& machine, std::uint32_t draw) {
+  return machine.step() >= 3 || (draw >> 8U) % 4 != 0;
+}
+
 Tensor resize(Machine& machine, std::uint32_t draw, const Tensor& a, const Tensor& b) {
   const Tensor made = a * 1.5 + b;
   const Tensor result = reader(machine, draw, made);
+  if (!is_freed(machine, draw)) return result;
   const auto emptied = std::make_shared<EmptiedStorage>(made, nullptr);
   machine.before_backward([emptied] { emptied->refill(); });
   return result;
@@ -113,6 +119,7 @@ Tensor resize(Machine& machine, std::uint32_t draw, const Tensor& a, const Tenso
 Tensor resize_by_hook(Machine& machine, std::uint32_t draw, const Tensor& a, const Tensor& b) {
   const Tensor made = at::silu(a * 1.5 + b);
   const Tensor result = reader(machine, draw & ~3U, made);
+  if (!is_freed(machine, draw)) return result;
   const auto emptied = std::make_shared<EmptiedStorage>(made, nullptr);
   result.register_hook([emptied](const Tensor&) { emptied->refill(); });
   return result;

@@ -5,6 +5,7 @@
 //   SPILLWAY_TEST_SEED=17 build/release/bin/tests/stress_test --gtest_filter='*Offload'
 //   SPILLWAY_TEST_SEED=0-199        seeds from 0 to 199
 //   SPILLWAY_TEST_WITHOUT, SPILLWAY_TEST_ONLY    see features.hpp
+//   SPILLWAY_TEST_REUSE=never       how the CPU's memory is reused (never, last, randomly)
 //   SPILLWAY_TEST_SIMPLIFY=0        failing programs are printed as they are
 //   SPILLWAY_TEST_CHILD=1           each case in a process of its own: a crash is simplified, too
 //   SPILLWAY_TEST_DEVICE=cuda       on the GPU; models that differ there without a session, too,
@@ -24,6 +25,7 @@
 #include "operators.hpp"
 #include "spillway/torch/host_memory.hpp"
 #include "support/random_cases.hpp"
+#include "torch/support/reusing_allocator.hpp"
 #include "torch/support/tiny_model.hpp"
 
 namespace spillway {
@@ -107,6 +109,7 @@ class StressWith : public ::testing::TestWithParam<Policy> {
 TEST_P(StressWith, EveryStepHasTheBitsOfTheBaseline) {
   const Deterministic deterministic;
   at::set_num_threads(1);
+  testing::install_reusing_allocator();
   count_host_memory();
   const Features features = Features::from_environment();
   Totals totals;
@@ -159,6 +162,7 @@ TEST(Stress, TwoSessionsOnTwoThreadsHaveTheBitsOfTheBaseline) {
   if (testing::device_is_missing()) GTEST_SKIP() << "skipped: no CUDA device";
   const Deterministic deterministic;
   at::set_num_threads(1);
+  testing::install_reusing_allocator();
   // The generator of the process cannot be shared by two programs.
   const Features features = Features::from_environment().without(Feature::kDropout);
   for (const std::uint64_t seed : seeds()) {
@@ -179,6 +183,7 @@ TEST(Stress, TwoSessionsOnTwoThreadsHaveTheBitsOfTheBaseline) {
                       variants[0].to_string() + "\n" + programs[0].to_string() + "\n" +
                       variants[1].to_string() + "\n" + programs[1].to_string());
     std::vector<std::string> problems(2);
+    testing::restart_reuse(variants[0].reuse, seed);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {

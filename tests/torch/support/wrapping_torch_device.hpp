@@ -33,8 +33,9 @@ class WrappingTorchDevice : public TorchDevice {
   [[nodiscard]] Nanoseconds elapsed(const TimeMark& from, const TimeMark& to) override {
     return inner_->elapsed(from, to);
   }
-  void digest(const c10::Storage& storage, const at::Tensor& number, Stream& stream) override {
-    inner_->digest(storage, number, stream);
+  void digest(const c10::Storage& storage, ByteRange bytes, const at::Tensor& number,
+              Stream& stream) override {
+    inner_->digest(storage, bytes, number, stream);
   }
   [[nodiscard]] Bytes host_chunk() const override { return inner_->host_chunk(); }
   [[nodiscard]] Bytes peak() const override { return inner_->peak(); }
