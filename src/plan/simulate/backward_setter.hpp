@@ -15,7 +15,7 @@ namespace spillway {
 /// that pass release sooner, which it may have to wait for.
 class BackwardSetter final : public StepListener {
  public:
-  BackwardSetter(std::int64_t budget, int carried, const PassTargets& forward)
+  BackwardSetter(std::int64_t budget, int carried, const ChunkTargets& forward)
       : budget_(budget), carried_(carried), forward_(forward) {}
 
   void computes(const StepPosition& /*position*/, std::int64_t /*ns*/,
@@ -30,13 +30,13 @@ class BackwardSetter final : public StepListener {
 
   ByteLimit saved(const StepWalk& /*walk*/, const StepPosition& position, int site) override {
     points_.push_back({});
-    return {forward_[to_index(position.pass)][to_index(site)]};
+    return {forward_[to_index(position.chunk)][to_index(site)]};
   }
 
   ByteLimit unpacked(const StepWalk& walk, const StepPosition& position, int unpack,
                      std::int64_t fetched) override {
     Point point;
-    point.pass = position.pass;
+    point.chunk = position.chunk;
     point.unpack = unpack;
     point.managed_bytes = walk.managed_bytes();
     point.before = std::exchange(replay_slack_, EngineLimits::kNone);
@@ -47,7 +47,7 @@ class BackwardSetter final : public StepListener {
     return {0};
   }
 
-  void fill_in(PassTargets& backward) const {
+  void fill_in(ChunkTargets& backward) const {
     std::int64_t prefetched =
         EngineLimits::kNone;  // The most that may be there early, at the next point.
     std::int64_t next_fetched = 0;
@@ -58,8 +58,8 @@ class BackwardSetter final : public StepListener {
       const std::int64_t room = save ? point.slack / 100 * carried_ : point.slack;
       prefetched = std::max<std::int64_t>(0, std::min(prefetched, room));
       if (point.unpack >= 0) {
-        backward[to_index(point.pass)][to_index(point.unpack)] =
-            std::min(EngineLimits::kNone, point.managed_bytes + prefetched);
+        std::int64_t& least = backward[to_index(point.chunk)][to_index(point.unpack)];
+        least = std::min(least, point.managed_bytes + prefetched);
       }
       prefetched = std::max<std::int64_t>(0, std::min(prefetched, point.before));
       next_fetched = point.fetched;
@@ -68,7 +68,7 @@ class BackwardSetter final : public StepListener {
 
  private:
   struct Point {
-    int pass = 0;
+    int chunk = 0;
     int unpack = -1;  // -1: a save.
     std::int64_t managed_bytes = 0;
     std::int64_t fetched = 0;
@@ -78,7 +78,7 @@ class BackwardSetter final : public StepListener {
 
   std::int64_t budget_;
   int carried_;
-  const PassTargets& forward_;
+  const ChunkTargets& forward_;
   std::vector<Point> points_;
   std::int64_t replay_slack_ = EngineLimits::kNone;
   int last_pass_ = -1;

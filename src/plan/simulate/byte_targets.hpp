@@ -8,14 +8,14 @@
 
 namespace spillway {
 
-/// Bytes of managed items on the device, by pass in the order of forwards, then by site or by index
-/// in the order of unpacks.
-using PassTargets = std::vector<std::vector<std::int64_t>>;
+/// Bytes of managed items on the device, of all passes, by chunk, then by site or by index in the
+/// order of unpacks.
+using ChunkTargets = std::vector<std::vector<std::int64_t>>;
 
 struct ByteTargets {
   std::int64_t budget = EngineLimits::kNone;  ///< Of all bytes.
-  PassTargets forward;   ///< After a save no more is to be there, if that can be.
-  PassTargets backward;  ///< Up to this, items are prefetched at an unpack.
+  ChunkTargets forward;   ///< After a save no more is to be there, if that can be.
+  ChunkTargets backward;  ///< Up to this, items are prefetched at an unpack.
   /// A buffer that stays for longer than its copy takes has others allocated around it and leaves
   /// holes: less may be pending release, or prefetched, than there is room for.
   std::int64_t pending_release = EngineLimits::kNone;

@@ -15,7 +15,7 @@ namespace spillway {
 /// Releases as late as the next save allows.
 class ForwardSetter final : public StepListener {
  public:
-  ForwardSetter(std::int64_t budget, PassTargets& forward) : budget_(budget), forward_(forward) {}
+  ForwardSetter(std::int64_t budget, ChunkTargets& forward) : budget_(budget), forward_(forward) {}
 
   ByteLimit saved(const StepWalk& walk, const StepPosition& position, int site) override {
     const StepInterval interval = until_next_save(walk, position);
@@ -32,7 +32,8 @@ class ForwardSetter final : public StepListener {
     const std::int64_t room = releases.managed_bytes + budget_ - releases.most;
     const std::int64_t target =
         std::max(releases.managed_bytes, std::min(room, releases.before - 1));
-    forward_[to_index(position.pass)][to_index(site)] = target;
+    std::int64_t& least = forward_[to_index(position.chunk)][to_index(site)];
+    least = std::min(least, target);
     return {target};
   }
 
@@ -87,7 +88,7 @@ class ForwardSetter final : public StepListener {
   }
 
   std::int64_t budget_;
-  PassTargets& forward_;
+  ChunkTargets& forward_;
 };
 
 }  // namespace spillway

@@ -17,14 +17,14 @@ namespace spillway {
 class LastSaveSetter final : public StepListener {
  public:
   /// `reserve`: bytes to leave for reloads where an older pass's backward follows.
-  LastSaveSetter(std::int64_t budget, std::int64_t reserve, PassTargets& forward)
+  LastSaveSetter(std::int64_t budget, std::int64_t reserve, ChunkTargets& forward)
       : budget_(budget), reserve_(reserve), forward_(forward) {}
 
   ByteLimit saved(const StepWalk& walk, const StepPosition& position, int site) override {
     finish();
     const PlannedChunk& chunk = walk.chunk_of(position);
     const bool last = static_cast<std::size_t>(site) + 1 == chunk.model->save_moment.size();
-    std::int64_t& most = forward_[to_index(position.pass)][to_index(site)];
+    std::int64_t& most = forward_[to_index(position.chunk)][to_index(site)];
     if (!last) return {most};
     walk_ = &walk;
     least_ = &most;
@@ -91,7 +91,7 @@ class LastSaveSetter final : public StepListener {
 
   std::int64_t budget_;
   std::int64_t reserve_;
-  PassTargets& forward_;
+  ChunkTargets& forward_;
   const StepWalk* walk_ = nullptr;  // During an interval.
   std::int64_t* least_ = nullptr;
   bool changed_ = false;

@@ -25,11 +25,11 @@ class TargetListener final : public StepListener {
 
   ByteLimit saved(const StepWalk& walk, const StepPosition& position, int site) override {
     walk_ = &walk;
-    return {targets_.forward[to_index(position.pass)][to_index(site)], targets_.pending_release};
+    return {targets_.forward[to_index(position.chunk)][to_index(site)], targets_.pending_release};
   }
   ByteLimit unpacked(const StepWalk& /*walk*/, const StepPosition& position, int unpack,
                      std::int64_t /*fetched*/) override {
-    return {targets_.backward[to_index(position.pass)][to_index(unpack)], targets_.prefetch};
+    return {targets_.backward[to_index(position.chunk)][to_index(unpack)], targets_.prefetch};
   }
 
  private:

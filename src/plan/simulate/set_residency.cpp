@@ -19,16 +19,11 @@ struct Shares {
 ByteTargets targets_for(const std::vector<PlannedChunk>& chunks, const PassSchedule& schedule,
                         const StepLimits& limits, std::int64_t budget, const Shares& shares) {
   ByteTargets targets;
-  targets.budget = budget;
-  for (const PassStep& step : schedule) {
-    if (step.backward) continue;
-    const auto chunk = std::find_if(chunks.begin(), chunks.end(), [&](const auto& each) {
-      return each.model->chunk->chunk == step.chunk;
-    });
-    targets.forward.emplace_back(chunk->model->save_moment.size(), EngineLimits::kNone);
-    targets.backward.emplace_back(chunk->model->unpack_moment.size(), EngineLimits::kNone);
+  for (const PlannedChunk& chunk : chunks) {
+    targets.forward.emplace_back(chunk.model->save_moment.size(), EngineLimits::kNone);
+    targets.backward.emplace_back(chunk.model->unpack_moment.size(), EngineLimits::kNone);
   }
-  const StepResidency no_lists(targets.forward.size());
+  const StepResidency no_lists(schedule.size());
   const auto walk = [&](StepListener& listener) {
     StepWalk step(chunks, schedule, limits, listener);
     step.use(no_lists);
@@ -59,8 +54,8 @@ ByteTargets Simulator::set_residency(Bytes budget, Plan& plan) const {
   limits.engine.offload_window = limits.engine.prefetch_window = EngineLimits::kNone;
   limits.engine.cap = EngineLimits::kNone;
   const std::int64_t wanted = EngineLimits::count(budget);
-  // What passes in flight have from each other is known only afterwards: aims lower until the
-  // budget holds.
+  // Passes in flight of a chunk share its targets, which may suit some of them less than others:
+  // aims lower until the budget holds.
   const auto fit = [&](const Shares& shares, Plan& fitted) {
     constexpr int kRounds = 4;
     ByteTargets targets;
@@ -68,6 +63,7 @@ ByteTargets Simulator::set_residency(Bytes budget, Plan& plan) const {
     std::int64_t excess = 1;
     for (int round = 0; round < kRounds && excess > 0; ++round) {
       targets = targets_for(chunks, schedule_, limits, target, shares);
+      targets.budget = wanted;
       excess = set_residency(targets, fitted) - wanted;
       if (schedule_.size() <= 2) break;
       target = std::max<std::int64_t>(0, target - excess);

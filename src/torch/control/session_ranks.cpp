@@ -11,6 +11,9 @@ void SessionCore::set_shard_group(std::shared_ptr<ShardGroup> group) {
   const std::lock_guard lock(mutex_);
   if (in_step()) throw InvalidArgument("shard_group", "a step is under way; end it first");
   sharding_.set_group(std::move(group));
+  if (current_.plan() == nullptr) return;
+  renew_lists();  // Lists and the order of reloads are of so many ranks.
+  lay_out();
 }
 
 void SessionCore::agree_on_collectives() {

@@ -153,17 +153,21 @@ Pass* TorchPort::next_backward() {
 }
 
 std::shared_ptr<SavedBuffer> TorchPort::next_to_evict(Pass& pass) {
-  if (pass.reserve == 0 || pass.layout == nullptr) return nullptr;
+  if (pass.reserve == 0 || pass.layout == nullptr || pass.next_site == 0) return nullptr;
   const ChunkLayout& layout = *pass.layout;
-  while (pass.next_kept < layout.may_offload.size()) {
-    const std::size_t id = pass.next_kept++;
+  const auto last = static_cast<std::size_t>(layout.sites[pass.next_site - 1].buffer);
+  bool first = true;  // All before this one were considered for good.
+  for (std::size_t id = pass.next_kept; id <= last; ++id) {
     std::shared_ptr<SavedBuffer> buffer = pass.buffers[id].lock();
     const bool kept = buffer != nullptr && layout.may_offload[id] &&
-                      buffer->action == ActionKind::kKeep && buffer->on_device();
-    // Moving what others hold would free nothing.
-    if (!kept || Bytes(buffer->bytes) < core_.options_.small || buffer->storage.use_count() > 1) {
+                      buffer->action == ActionKind::kKeep && buffer->on_device() &&
+                      Bytes(buffer->bytes) >= core_.options_.small;
+    if (kept && buffer->storage.use_count() > 1) {
+      first = false;  // Moving what others hold would free nothing now.
       continue;
     }
+    if (first) pass.next_kept = id + 1;
+    if (!kept) continue;
     core_.digest_saved(*buffer);
     buffer->action = ActionKind::kOffload;
     return buffer;

@@ -19,11 +19,11 @@ class Targets final : public StepListener {
   explicit Targets(const ByteTargets& targets) : targets_(targets) {}
 
   ByteLimit saved(const StepWalk& /*walk*/, const StepPosition& at, int site) override {
-    return {targets_.forward[to_index(at.pass)][to_index(site)], targets_.pending_release};
+    return {targets_.forward[to_index(at.chunk)][to_index(site)], targets_.pending_release};
   }
   ByteLimit unpacked(const StepWalk& /*walk*/, const StepPosition& at, int unpack,
                      std::int64_t /*fetched*/) override {
-    return {targets_.backward[to_index(at.pass)][to_index(unpack)], targets_.prefetch};
+    return {targets_.backward[to_index(at.chunk)][to_index(unpack)], targets_.prefetch};
   }
 
  private:

@@ -45,7 +45,7 @@ TEST(NeverMoved, IsKeptByTheCurrentPlanAndByLaterOnes) {
   EXPECT_TRUE(never.contains(0, 8));
   EXPECT_FALSE(never.contains(0, 7));
   Plan later = offloading_plan();
-  never.amend(later);
+  EXPECT_TRUE(never.amend(later));
   EXPECT_EQ(later.chunks[0].decisions[0].action, kOffload);
   EXPECT_EQ(later.chunks[0].decisions[1].action, Action{});
   EXPECT_THAT(later.chunks[0].decisions[1].reason, HasSubstr("an earlier step found"));

@@ -11,7 +11,6 @@ using ::testing::ElementsAre;
 
 struct Site {
   Signature signature = 0;
-  std::size_t kept = 0;
   at::ScalarType dtype = at::kFloat;
 };
 
@@ -19,8 +18,7 @@ struct Site {
 Pass pass_with(const std::vector<Site>& sites) {
   auto layout = std::make_shared<ChunkLayout>();
   for (std::size_t i = 0; i < sites.size(); ++i) {
-    layout->sites.push_back(
-        {static_cast<int>(i), sites[i].dtype, 2, sites[i].signature, sites[i].kept});
+    layout->sites.push_back({static_cast<int>(i), sites[i].dtype, 2, sites[i].signature});
     if (sites[i].signature != 0) layout->sites_of[sites[i].signature].push_back(i);
   }
   Pass pass;
@@ -61,7 +59,7 @@ TEST(SiteMatch, FindsASignatureWhereverItIsSaved) {
 }
 
 TEST(SiteMatch, GoesByTypesWhereThereAreNoSignatures) {
-  Pass pass = pass_with({{0}, {0, 0, at::kHalf}, {0}});
+  Pass pass = pass_with({{0}, {0, at::kHalf}, {0}});
   EXPECT_EQ(save(pass, 0, matrix(at::kHalf)), 1);
   EXPECT_EQ(save(pass, 0), 2);
   EXPECT_EQ(save(pass, 0), 0);
@@ -69,20 +67,10 @@ TEST(SiteMatch, GoesByTypesWhereThereAreNoSignatures) {
 }
 
 TEST(SiteMatch, LooksForWhatIsNotMovableAtTheNextSiteOnlyUnlessItIsSigned) {
-  Pass pass = pass_with({{0, 0, at::kHalf}, {0}});
+  Pass pass = pass_with({{0, at::kHalf}, {0}});
   EXPECT_EQ(save(pass, 0, matrix(), /*movable=*/false), -1);
   Pass signed_pass = pass_with({{7}, {8}});
   EXPECT_EQ(save(signed_pass, 8, matrix(), /*movable=*/false), 1);
-}
-
-TEST(SiteMatch, CountsWhatIsKeptOfSkippedSites) {
-  Pass pass = pass_with({{7, 10}, {8, 200}, {9, 3000}});
-  EXPECT_EQ(save(pass, 9), 2);
-  EXPECT_EQ(pass.skipped_bytes, 210U);
-  EXPECT_EQ(save(pass, 8), 1);
-  EXPECT_EQ(pass.skipped_bytes, 10U) << "it came later";
-  note_skipped(pass);
-  EXPECT_EQ(pass.skipped, 1U);
 }
 
 TEST(SkippedSites, AreGoneAfterSixteenSteps) {
