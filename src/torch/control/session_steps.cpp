@@ -14,6 +14,20 @@
 #include "torch/hooks/error_text.hpp"
 
 namespace spillway {
+namespace {
+
+/// What was saved by a call that had not ended when its step did: how it is made will not be known.
+void stop_awaiting(Pass& pass) noexcept {
+  for (const std::weak_ptr<SavedBuffer>& each : pass.buffers) {
+    const std::shared_ptr<SavedBuffer> buffer = each.lock();
+    if (buffer == nullptr || !std::exchange(buffer->awaited, false)) continue;
+    // One that is verified was offloaded; the other is where it was saved.
+    if (!std::exchange(buffer->verify, false)) buffer->action = ActionKind::kKeep;
+  }
+}
+
+}  // namespace
+
 SessionCore::StepNumber SessionCore::begin_step(const PassSchedule& schedule) {
   throw_step_error();
   const bool captures = device_->is_capturing();
@@ -170,6 +184,7 @@ void SessionCore::end_step_locked() noexcept {
     pass->profiler = nullptr;
     pass->timed.reset();
     pass->over = true;
+    stop_awaiting(*pass);
   }
   passes_.clear();
   order_.clear();
