@@ -51,6 +51,7 @@ class SessionOptions:
     plan_in_background: bool
     verify_every: int
     fuse_replays: bool
+    regions: bool
     time_waits_every: int
     layers: str
     # Only to be set.

@@ -70,6 +70,8 @@ class Session:
     fuse_replays
                repeat elementwise operators that follow each other as one kernel, on CUDA, where that is verified to give
                the same bits; False: each by its own kernel
+    regions    experimental: where host memory does not hold what a step without a plan saves, it recomputes, compares
+               and discards the rest as forward runs
     layers     the qualified name of the list of repeated layers; by default the longest list of like modules
     shard_group
                the ranks that have the same buffers as this one, for rules with `shard` and for [limits] shard: a group of
@@ -102,6 +104,7 @@ class Session:
         time_waits_every: int = 32,
         shard_group: ShardGroup | None = None,
         fuse_replays: bool = True,
+        regions: bool = False,
         strict: bool = False,
     ) -> None:
         for name, steps in (("verify_every", verify_every), ("time_waits_every", time_waits_every)):
@@ -146,6 +149,7 @@ class Session:
         options.plan_in_background = plan_in_background
         options.verify_every = verify_every
         options.fuse_replays = fuse_replays
+        options.regions = regions
         options.time_waits_every = time_waits_every
         options.layers = layer_list(model) if layers is None else layers
         self._module_scopes = _native.ModuleScopes()

@@ -134,6 +134,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("plan_in_background", &SessionOptions::plan_in_background)
       .def_readwrite("verify_every", &SessionOptions::verify_every)
       .def_readwrite("fuse_replays", &SessionOptions::fuse_replays)
+      .def_readwrite("regions", &SessionOptions::regions)
       .def_readwrite("time_waits_every", &SessionOptions::time_waits_every)
       .def_readwrite("layers", &SessionOptions::layers)
       .def_property("module_scopes", unread,

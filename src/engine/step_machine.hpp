@@ -109,6 +109,17 @@ class StepMachine {
     }
   }
 
+  /// Copies out and releases a buffer that was to stay. Returns whether it did.
+  bool evict(Buffer& buffer) {
+    if (!copy_out(buffer)) return false;
+    try {
+      return release(buffer);
+    } catch (...) {
+      move(buffer, BufferEvent::kTake);  // Its copy is there, and it is used in place.
+      throw;
+    }
+  }
+
   /// Another forward runs before the next backward: what was held back is copied out.
   void copy_held() {
     if (held_ == 0) return;
@@ -301,17 +312,6 @@ class StepMachine {
     log(Command::kCopyOut, buffer);
     move(buffer, BufferEvent::kCopyOut);
     return true;
-  }
-
-  /// Copies out and releases a buffer that was to stay. Returns whether it did.
-  bool evict(Buffer& buffer) {
-    if (!copy_out(buffer)) return false;
-    try {
-      return release(buffer);
-    } catch (...) {
-      move(buffer, BufferEvent::kTake);  // Its copy is there, and it is used in place.
-      throw;
-    }
   }
 
   bool release(Buffer& buffer) {

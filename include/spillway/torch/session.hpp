@@ -13,10 +13,11 @@
 ///   std::cout << session.report();
 ///
 /// Steps: unless a plan is given, the first step records a profile, with every buffer above `small`
-/// offloaded, so that a model that does not fit can be recorded too. From then on each step
-/// executes the plan that the rules make from the profile; the first such step verifies that
-/// recomputed buffers have the same bits (docs/recompute.md). With a budget the planner makes the
-/// plan instead, on a thread of its own; until it is ready every buffer above `small` is offloaded.
+/// offloaded, or recomputed, compared and discarded region by region where host memory has no room,
+/// so that a model that does not fit can be recorded too. From then on each step executes the plan
+/// that the rules make from the profile; the first such step verifies that recomputed buffers have
+/// the same bits (docs/recompute.md). With a budget the planner makes the plan instead, on a thread
+/// of its own; until it is ready steps do as the first one does.
 /// Saved tensors are matched by how they were made, never by size, and not by when they are saved:
 /// a layer that is dropped is skipped. A tensor that was not profiled is kept on the device, or
 /// offloaded if there is a budget, and counted as a fallback, and the next step records again.
@@ -114,6 +115,10 @@ struct SessionOptions {
   /// On CUDA, repeat consecutive elementwise operators as one kernel, as long as verification finds
   /// the same bits as those of the single operators; else repeat them one by one.
   bool fuse_replays = true;
+  /// Experimental: where host memory does not hold what a step without a plan saves, it recomputes,
+  /// compares and discards the rest as forward runs. Bits are equal, but plans that follow keep
+  /// more than they need.
+  bool regions = false;
   /// Time the waits for copies in the first two steps that execute a plan and then in every N-th,
   /// for the report. The host does not wait for that. 0: never.
   int time_waits_every = 32;

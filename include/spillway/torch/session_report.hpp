@@ -50,6 +50,14 @@ struct ShardTotals {
   std::vector<std::string> mismatched;
 };
 
+/// Forward passes of steps without a plan that host memory had no room for: what they saved was
+/// recomputed at once, compared, and discarded, region by region (docs/session.md).
+struct RegionTotals {
+  std::uint64_t regions = 0;
+  ActionTotals discarded;        ///< Had the same bits.
+  std::uint64_t mismatched = 0;  ///< Had others, or could not be recomputed: offloaded or kept.
+};
+
 struct SessionReport {
   int rank = 0;
   std::string device;
@@ -97,6 +105,8 @@ struct SessionReport {
 
   /// Over all steps: reasons why a buffer or pass was not handled as planned, and how often.
   std::map<std::string, std::uint64_t> fallbacks;
+
+  RegionTotals regions;  ///< Over all steps.
 
   Bytes host_peak;
   Bytes host_pinned;  ///< Pinned host memory now.

@@ -58,6 +58,8 @@ class BudgetPlanner {
 
   [[nodiscard]] BudgetWatch& watch() noexcept { return watch_; }
   [[nodiscard]] BudgetReport report() const;
+  /// As far as it is known; else 0.
+  [[nodiscard]] Bytes known_budget() const;
 
  private:
   /// What happens if no plan is found, without SessionOptions::strict.
@@ -84,9 +86,6 @@ class BudgetPlanner {
   /// Whether the recording step that has just ended freed so much memory from before it (garbage,
   /// an earlier model) that its peaks, which are above that memory, say nothing of later steps.
   [[nodiscard]] bool lacks_freed_memory(Bytes device_peak) const;
-  /// As far as it is known.
-  [[nodiscard]] Bytes known_budget() const;
-
   const ControllerOptions& options_;
   ControlledSession& session_;
   StepModes& modes_;

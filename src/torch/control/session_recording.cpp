@@ -15,6 +15,10 @@ void SessionCore::finish_recording(const StepLog& log) {
   profile.granularity = device_->granularity();
   StepMoments moments = moments_of(log, passes_.size());
   add_times(log, *device_, moments);
+  // Also of passes whose profile is not used: later ones save the same.
+  for (const auto& pass : passes_) {
+    if (pass->profiler != nullptr) never_moved_.add(pass->key.chunk, pass->profiler->saved());
+  }
   std::set<int> chunks;
   for (const auto& pass : passes_) {
     // The profile of a chunk is that of its first pass that had a backward.
@@ -44,7 +48,6 @@ void SessionCore::finish_recording(const StepLog& log) {
     sharding_.forget_equal();  // It counts the buffers of this profile.
     return;
   }
-  never_moved_.add(profile);
   for (ChunkProfile& chunk : profile.chunks) add_later_pass(chunk, moments, profile.granularity);
   find_layers(profile, options_.layers);
   profile.link = measure_link(*device_, *limited_tier_);

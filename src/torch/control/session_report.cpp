@@ -158,6 +158,7 @@ SessionReport SessionCore::report() {
   report.offloads_skipped = last_step_.offloads_skipped;
   report.waits = waits_.last();
   report.fallbacks = fallbacks_;
+  report.regions = regions_.totals();
   report.host_peak = tier_->counts().peak;
   report.host_pinned = slab_->usage().pinned;
   report.host_problem = slab_->problem();
@@ -248,6 +249,11 @@ std::string SessionReport::to_text() const {
              " ms for buffers used in place (step " + number(waits.step) + ")");
   }
   if (shard && any) write_shard(*shard, waits, line);
+  if (regions.regions > 0) {
+    line("regions", number(regions.regions) + " of steps without a plan: " +
+                        to_string(regions.discarded.bytes) + " recomputed at once, compared, and " +
+                        "discarded, " + number(regions.mismatched) + " buffers not recomputable");
+  }
   line("host memory", to_string(host_peak) + " at most, " + to_string(host_pinned) + " pinned");
   if (!host_problem.empty()) line("no more host memory", host_problem);
   if (fallbacks.empty()) line("fallbacks", "none");
@@ -291,6 +297,10 @@ std::string SessionReport::to_json() const {
                    {"reload_ns", waits.reload.count()},
                    {"in_place_ns", waits.in_place.count()},
                    {"gather_ns", waits.gather.count()}};
+  json["regions"] = {{"regions", regions.regions},
+                     {"buffers", regions.discarded.buffers},
+                     {"bytes", regions.discarded.bytes.count()},
+                     {"mismatched", regions.mismatched}};
   json["host_peak"] = host_peak.count();
   json["host_pinned"] = host_pinned.count();
   json["host_problem"] = host_problem;

@@ -78,7 +78,7 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   StepNeeds needs;
   for (const auto& [chunk, layout] : layouts_) {
     needs.recomputes = needs.recomputes || layout->recomputes;
-    needs.identifies = needs.identifies || layout->must_not_move;
+    needs.identifies = needs.identifies || layout->must_not_move || !never_moved_.empty();
   }
   agree_on_collectives();
   agree_on_sharding(controller_.verification_is_due());
@@ -104,16 +104,18 @@ SessionCore::StepNumber SessionCore::start_step(const PassSchedule& schedule) {
   const bool traces = epoch.has_value();
   begin_log(std::move(epoch));
   // A step that checks copies sees all writes it can.
-  if (task_.signs_saves || task_.checks_copies) {
+  const bool regions = regions_.is_needed();
+  if (task_.signs_saves || task_.checks_copies || regions) {
     const Plan* const plan = current_.plan().get();
     book_ = std::make_shared<RecipeBook>(
         [this](const c10::StorageImpl* storage) { return fixed_.find(storage); },
         [this](const at::Tensor& weight) { return weight_numbers_.of(weight); },
         plan != nullptr && plan->recompute_collectives && !collectives_.differ());
   }
+  regions_.begin_step(book_ != nullptr);
   CallListener* const listener = book_ != nullptr ? this : nullptr;
   step_thread_ = StepThread::begin({weak_from_this(), this, listener,
-                                    listener != nullptr && (task_.records() || traces),
+                                    listener != nullptr && (task_.records() || traces || regions),
                                     options_.scope_source});
   log_.resume();
   return step_thread_->number();
@@ -168,6 +170,7 @@ void SessionCore::end_step_locked() noexcept {
   last_ended_ = step_thread_->number();
   std::exchange(step_thread_, nullptr)->end();
   const StepTask task = task_;
+  regions_.end_step();
   try {
     drop_deferred();
     close_step();

@@ -4,12 +4,10 @@
 
 namespace spillway {
 
-void NeverMoved::add(const Profile& profile) {
-  for (const ChunkProfile& chunk : profile.chunks) {
-    for (const SiteProfile& site : chunk.sites) {
-      const FixedReason reason = chunk.buffers[static_cast<std::size_t>(site.buffer)].fixed;
-      if (may_not_move(reason)) signatures_.emplace(chunk.chunk, site.signature);
-    }
+void NeverMoved::add(int chunk, const ChunkProfile& pass) {
+  for (const SiteProfile& site : pass.sites) {
+    const FixedReason reason = pass.buffers[static_cast<std::size_t>(site.buffer)].fixed;
+    if (may_not_move(reason)) signatures_.emplace(chunk, site.signature);
   }
 }
 

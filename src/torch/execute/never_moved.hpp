@@ -24,8 +24,10 @@ class NeverMoved {
   [[nodiscard]] bool contains(int chunk, Signature signature) const {
     return signatures_.contains({chunk, signature});
   }
-  /// What the recording step has found.
-  void add(const Profile& profile);
+  void add(int chunk, Signature signature) { signatures_.emplace(chunk, signature); }
+  /// What the recording step has found in a pass.
+  void add(int chunk, const ChunkProfile& pass);
+  [[nodiscard]] bool empty() const noexcept { return signatures_.empty(); }
 
   /// A buffer of the current plan is kept from the next step on, and why.
   void find(const Key& key, const std::string& reason) { found_[key] = reason; }

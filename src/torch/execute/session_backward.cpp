@@ -35,6 +35,7 @@ at::Tensor SessionCore::unpack(SavedBuffer& buffer, const TensorWindow& window) 
     lock.unlock();
     return recompute(buffer, window);
   }
+  regions_.read(buffer);
   machine_.make_available(buffer);
   prefetch(pass, buffer.id);
   return window.on(buffer.storage);
@@ -60,6 +61,7 @@ void SessionCore::begin_backward(Pass& pass) {
     }
   }
   sharding_.close_forward();
+  regions_.begin_backward(pass);
   pass.backward_begun = true;
   backward_order_.push_back(pass.key);
   if (in_step() && !passes_.empty() && static_cast<std::size_t>(pass.number) < passes_.size() &&
@@ -70,7 +72,7 @@ void SessionCore::begin_backward(Pass& pass) {
   }
   note_moment(pass, MomentKind::kBackwardBegins, -1);
   look_for_freed_weights(pass, FreedWeights::At::kBackwardBegins);
-  if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book);
+  if (pass.profiler != nullptr) pass.profiler->begin_backward(*pass.book, regions_.is_cutting());
   // Layers that were skipped had their own anchors.
   if (pass.as_profiled() && pass.book != nullptr &&
       pass.anchors_found < pass.layout->anchors.size()) {

@@ -41,7 +41,7 @@ SessionCore::SessionCore(SessionOptions options, std::unique_ptr<TorchDevice> de
       controller_(controller_options(options_), *this),
       log_(*device_),
       waits_(*device_, options_.time_waits_every),
-      watch_(device_->granularity()) {
+      watch_(device_->granularity(), regions_) {
   const Limits limits = limits_of(options_);
   if (limits.min_size) options_.small = std::max(options_.small, *limits.min_size);
   const Bytes host =
@@ -120,6 +120,7 @@ std::unique_ptr<SavedTensor> SessionCore::pack(const at::Tensor& tensor) {
     if (buffer->awaited || buffer->verify) buffer->windows.emplace_back(tensor);
     if (timed) note_site(pass_ref, id, tensor, buffer);
     if (value >= 0 && buffer->value < 0) attach(buffer, value);
+    regions_.saved(*buffer, tensor);
     settle_awaited();
     machine_.saved(pass, site);
     return std::make_unique<ManagedTensor>(shared_from_this(), buffer, timed ? id : -1, tensor);
@@ -207,7 +208,8 @@ void SessionCore::begin_pass(PassKey key) {
     pass->residency =
         pass->layout->residency.of(static_cast<std::size_t>(std::ranges::count_if(passes_, same)));
     if (task_.verifies()) {
-      pass->reserve = static_cast<std::int64_t>(pass->layout->verification_bytes);
+      pass->reserve =
+          static_cast<std::int64_t>(regions_.verification_bytes(pass->layout->verification_bytes));
     }
   } else if (current_.plan() != nullptr && !idle_chunks_.contains(key.chunk)) {
     note_unrecorded_chunk();
@@ -285,7 +287,7 @@ void SessionCore::begin_action(const BufferRef& buffer, ActionKind action) {
   buffer->action = buffer->verify ? ActionKind::kOffload : action;
   if (buffer->awaited) awaited_.push_back(buffer);
   if (sharding_.start(buffer)) return;
-  if (buffer->action == ActionKind::kOffload) start_offload(buffer);
+  if (buffer->action == ActionKind::kOffload && !regions_.take(buffer)) start_offload(buffer);
 }
 
 void SessionCore::set_kept_bytes(SavedBuffer& buffer, std::size_t bytes) {

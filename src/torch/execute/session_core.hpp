@@ -25,6 +25,7 @@
 #include "torch/execute/never_moved.hpp"
 #include "torch/execute/recipe.hpp"
 #include "torch/execute/recipe_trust.hpp"
+#include "torch/execute/region_recorder.hpp"
 #include "torch/execute/schedule_follower.hpp"
 #include "torch/execute/shard_coordinator.hpp"
 #include "torch/execute/site_match.hpp"
@@ -129,6 +130,7 @@ class SessionCore final : public Interceptor,
 
  private:
   friend class TorchPort;  // It carries out what the engine decides, on what the session has.
+  friend class RegionRecorder;
 
   using BufferRef = std::shared_ptr<SavedBuffer>;
   using WeakBuffer = std::weak_ptr<SavedBuffer>;
@@ -284,6 +286,10 @@ class SessionCore final : public Interceptor,
   [[nodiscard]] std::set<Verification::Key> verified_inputs(const SavedBuffer& buffer) const;
   void recompute_storage(std::unique_lock<SessionMutex>& lock, SavedBuffer& buffer);
   [[nodiscard]] Replay::Job job_for(SavedBuffer& buffer);
+  /// Finds what the job's calls read and do not make.
+  void add_inputs(Replay::Job& job, const RecipeBook& book);
+  /// The limit on values that replays keep for later ones.
+  [[nodiscard]] Bytes recompute_cache() const;
   [[nodiscard]] c10::Storage storage_of(const Value& value);
   /// The calls that recompute the buffer from what is still where it was.
   void find_calls(SavedBuffer& buffer, Replay::Job& job);
@@ -419,6 +425,7 @@ class SessionCore final : public Interceptor,
   TorchPort port_{*this};
   StepMachine<TorchPort>& machine_ = port_.machine();
   ShardMachine<TorchPort>& shards_ = port_.shards();
+  RegionRecorder regions_{*this};
 
   SharedPlan shared_plan_;
   CollectiveAgreement collectives_;

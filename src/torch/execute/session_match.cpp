@@ -25,11 +25,13 @@ SessionCore::PlannedSave SessionCore::decision_for(Pass& pass, const at::Tensor&
     const std::size_t before = pass.next_site - std::min<std::size_t>(pass.next_site, 1);
     if (!movable) return {before};
     note_unknown_save(pass);
-    const bool budget = options_.budget || current_.plan()->budget;
-    return {before, -1, budget ? ActionKind::kOffload : ActionKind::kKeep};
+    const bool moves = (options_.budget || current_.plan()->budget) &&
+                       !never_moved_.contains(pass.key.chunk, signature);
+    return {before, -1, moves ? ActionKind::kOffload : ActionKind::kKeep};
   }
   use_site(pass, *site, signature);
   const int id = pass.layout->sites[*site].buffer;
+  if (never_moved_.contains(pass.key.chunk, signature)) return {*site, id, ActionKind::kKeep};
   return {*site, id, pass.layout->action[static_cast<std::size_t>(id)]};
 }
 

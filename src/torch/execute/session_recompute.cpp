@@ -23,17 +23,24 @@ int SessionCore::call_begins(const OperatorTraits& traits,
   std::unique_lock lock(mutex_);
   digest_sources(lock, copies_.sources().take_unshared());  // Before the operator allocates.
   if (!runs_here()) return -1;
+  if (regions_.is_over(scope, inputs)) {
+    lock.unlock();
+    regions_.end_region();
+    lock.lock();
+    if (!runs_here()) return -1;
+  }
   Pass& pass = current_pass();
   StreamOrder::note(pass, device_->current_stream());
-  if (!pass.backward_begun && !backward_announced_) collectives_.note(traits, inputs);
+  const bool forward = !pass.backward_begun && !backward_announced_;
+  if (forward) collectives_.note(traits, inputs);
   const CallId id = book_->begin(traits, inputs, pass.number, pass.next_call++);
   count_call(pass, book_->call(id));
+  if (forward) regions_.call_begins(id, scope);
   if (traits.writes_any) {
     if (!await_replay(lock, id)) return -1;
     copy_before_write(book_->call(id));
   }
   running_calls_.push_back(id);
-  const bool forward = !pass.backward_begun && !backward_announced_;
   if (task_.records()) call_locations_.push_back({scope, forward});
   note_call(pass, MomentKind::kCallBegins, book_->call(id).number, log_.name(scope, traits.name));
   return id;
@@ -78,6 +85,7 @@ void SessionCore::call_ended(int call, const std::vector<c10::IValue>& outputs) 
   const Call& ended = book_->call(call);
   note_known_movers(ended);
   if (ended.traits->writes_any) keep_if_changed(ended);
+  regions_.call_ended(ended);
   make_anchors(ended);
   if (waits_for_results(*ended.traits)) offload_completed(ended);
   settle_awaited();
@@ -105,6 +113,11 @@ void SessionCore::copy_before_write(const Call& call) {
     if (!alive) continue;
     if (has_moved(value, *alive)) {
       note_moved(*book_, argument.value);  // It may hold something else already.
+      continue;
+    }
+    const BufferRef& root = value.root_buffer;
+    if (root != nullptr && root->has_own_copy() && !value.root_storage) {
+      value.copied = true;
       continue;
     }
     // Replays start from its value before the write. Copying may fail: then nothing has changed.
@@ -138,7 +151,8 @@ void SessionCore::keep_if_changed(const Call& call) {
     buffer->action = ActionKind::kKeep;
     buffer->verify = false;
     buffer->awaited = false;
-    if (buffer->pass->profiler != nullptr) {
+    if (buffer->signature != 0) never_moved_.add(buffer->pass->key.chunk, buffer->signature);
+    if (buffer->pass->profiler != nullptr && buffer->id >= 0) {
       buffer->pass->profiler->fix(buffer->id, FixedReason::kChangedLater);
     } else if (task_.checks_copies) {
       // Other steps of a plan that only offloads record no operators, and do not see it.

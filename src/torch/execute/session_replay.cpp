@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "torch/execute/recipe.hpp"
@@ -20,7 +21,7 @@ void require_unchanged(const Value& value, const c10::Storage& storage) {
 }  // namespace
 
 void SessionCore::expect_replays(Pass& pass) {
-  if (pass.book == nullptr || pass.layout == nullptr) return;
+  if (pass.book == nullptr) return;
   RecipeBook& book = *pass.book;
   for (const WeakBuffer& each : pass.buffers) {
     const BufferRef buffer = each.lock();
@@ -123,7 +124,6 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   if (!job.calls.empty()) machine_.replay(buffer);
   log_.uses_stream();
   const EventLog::Begun begun = log_.begin_work();
-  const Bytes cache = current_.plan()->limits.recompute_cache.value_or(kDefaultRecomputeCache);
   replaying_ = true;
   lock.unlock();
   int fused = 0;
@@ -141,7 +141,7 @@ void SessionCore::recompute_storage(std::unique_lock<SessionMutex>& lock, SavedB
   // What an earlier replay allocated on another stream may be freed now.
   streams_.join(*buffer.pass);
   free_outside(replay.finish(book));
-  free_outside(Replay::trim(book, job, cache.count()));
+  free_outside(Replay::trim(book, job, recompute_cache().count()));
   step_.fused_kernels += static_cast<std::uint64_t>(fused);
   log_.end_work(begun, StepLog::Work::Kind::kReplay, buffer.pass->number, buffer.id,
                 Bytes(buffer.bytes));
@@ -155,14 +155,22 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
   find_calls(buffer, job);
   job.wanted.insert(buffer.value);
   job.wanted.insert(job.moved.begin(), job.moved.end());
-  std::unordered_map<ValueId, bool> made_here;
   for (const CallId id : job.calls) {
     for (const Made& made : book.call(id).makes) {
-      made_here[made.value] = true;
       const BufferRef other = book.value(made.value).buffer.lock();
       if (is_recomputed(other) && (other->verify || !other->on_device()))
         job.wanted.insert(made.value);
     }
+  }
+  add_inputs(job, book);
+  for (const auto& input : job.inputs) require_unmoved(buffer, input.first);
+  return job;
+}
+
+void SessionCore::add_inputs(Replay::Job& job, const RecipeBook& book) {
+  std::unordered_set<ValueId> made_here;
+  for (const CallId id : job.calls) {
+    for (const Made& made : book.call(id).makes) made_here.insert(made.value);
   }
   for (const CallId id : job.calls) {
     for (const TensorArgument& argument : book.call(id).tensors) {
@@ -172,14 +180,19 @@ Replay::Job SessionCore::job_for(SavedBuffer& buffer) {
       if (argument.weight != nullptr && !argument.written && !value.copied) continue;
       if (job.inputs.contains(argument.value)) continue;
       job.inputs[argument.value] = storage_of(value);
-      require_unmoved(buffer, argument.value);
     }
   }
-  return job;
+}
+
+Bytes SessionCore::recompute_cache() const {
+  const Plan* const plan = current_.plan().get();
+  const std::optional<Bytes> planned =
+      plan != nullptr ? plan->limits.recompute_cache : options_.recompute_cache;
+  return regions_.cache_limit(planned.value_or(kDefaultRecomputeCache));
 }
 
 c10::Storage SessionCore::storage_of(const Value& value) {
-  c10::Storage storage = value.root_storage;
+  c10::Storage storage = value.root_storage ? value.root_storage : value.held;
   if (!storage) {
     const BufferRef buffer = value.root_buffer != nullptr ? value.root_buffer : value.buffer.lock();
     if (is_stored(buffer)) machine_.make_available(*buffer);
@@ -226,6 +239,8 @@ void SessionCore::commit(const Replay::Job& job, RecipeBook& book, SavedBuffer& 
     buffer->stream = &device_->current_stream();
     buffer->readers = {buffer->stream};
     machine_.recomputed(*buffer);
+    // It was compared when it was discarded, and others may have written into it since.
+    if (buffer->is_checked()) check_copy(*buffer);
   }
 }
 

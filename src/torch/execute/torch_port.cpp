@@ -90,7 +90,7 @@ bool TorchPort::adopt(SavedBuffer& buffer) {
 
 void TorchPort::note_held(const SavedBuffer& buffer) {
   const Pass& pass = *buffer.pass;
-  if (pass.profiler == nullptr) return;
+  if (pass.profiler == nullptr || buffer.id < 0) return;
   // A thread of a backend may release it sooner on one rank than on another. What is planned must
   // not depend on that: ranks that repeat collectives together would repeat different ones.
   if (buffer.value >= 0 && pass.book->value(buffer.value).communicated) return;

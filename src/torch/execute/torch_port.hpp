@@ -83,12 +83,13 @@ class TorchPort {
   void close_forward();
   void late_gather();
 
+  /// In a recording step: others than the session hold the buffer's storage in backward.
+  static void note_held(const SavedBuffer& buffer);
+
  private:
   /// Its owner has freed or replaced the memory that was saved.
   [[nodiscard]] bool returned_to_owner(SavedBuffer& buffer);
   void note_no_room(std::size_t bytes);
-  /// In a recording step: others than the session hold the buffer's storage in backward.
-  static void note_held(const SavedBuffer& buffer);
 
   SessionCore& core_;
   StepMachine<TorchPort> machine_{*this};

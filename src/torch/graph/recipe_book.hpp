@@ -66,6 +66,7 @@ struct Value {
   std::shared_ptr<SavedBuffer> root_buffer;
 
   // For replays.
+  c10::Storage held;  // The original, while its region is verified.
   c10::Storage recomputed;
   bool in_replay = false;  // The replay that runs has taken `recomputed`, or computes it.
   int readers_left = 0;    // Calls that replays still have to repeat and that read it.

@@ -170,6 +170,7 @@ struct SavedBuffer : BufferRecord, std::enable_shared_from_this<SavedBuffer> {
   std::vector<CallId> freed_reads;  // As in its recipe.
   bool awaited = false;             // Its recipe is complete only after the running call ends.
   bool anchor = false;              // Held for replays; autograd did not save it.
+  bool covered = false;             // One of the saved tensors is all of its bytes, where noted.
   std::size_t kept_bytes = 0;       // Of what was saved: the bytes planned to be kept.
   bool verify = false;              // Recomputed besides being saved, and compared.
   // Of what was saved, where it may be compared.
@@ -190,6 +191,10 @@ struct SavedBuffer : BufferRecord, std::enable_shared_from_this<SavedBuffer> {
   /// Whether its copy is compared with what was saved.
   [[nodiscard]] bool is_checked() const {
     return std::ranges::any_of(checked, [](const auto& part) { return part.saved >= 0; });
+  }
+  /// Whether it is an anchor whose bytes exist beside the original's, which it does not use again.
+  [[nodiscard]] bool has_own_copy() const {
+    return anchor && original.address() == nullptr && !on_device();
   }
   /// Whether a storage still has the memory that was saved.
   [[nodiscard]] bool has_saved_memory(const c10::StorageImpl& of) const {

@@ -5,6 +5,7 @@
 
 #include "plan/profile/timeline.hpp"
 #include "torch/record/freed_weights.hpp"
+#include "torch/record/pass.hpp"
 
 namespace spillway {
 
@@ -84,11 +85,21 @@ void PassProfiler::released_with_forward(const std::vector<Moment>& moments) {
   }
 }
 
-void PassProfiler::begin_backward(const RecipeBook& book) {
+void PassProfiler::begin_backward(const RecipeBook& book, bool holds_some) {
   for (ValueId id = 0; id < book.values(); ++id) {
     const Value& value = book.value(id);
-    if (value.unchanged() && (value.fixed || value.maker < 0) && value.pin.lock())
-      persistent_[id] = true;
+    if (!value.unchanged() || !(value.fixed || value.maker < 0)) continue;
+    const auto alive = value.pin.lock();
+    if (!alive) continue;
+    std::size_t holders = alive.use_count() - 1;
+    const auto take_off = [&](const c10::Storage& storage) {
+      if (storage.unsafeGetStorageImpl() == alive.get()) --holders;
+    };
+    if (holds_some) {
+      take_off(value.root_storage);
+      if (const auto buffer = value.buffer.lock()) take_off(buffer->storage);
+    }
+    if (holders > 0) persistent_[id] = true;
   }
 }
 

@@ -46,11 +46,14 @@ class PassProfiler {
   /// How many calls had begun when the first tensor was saved.
   void first_save(int calls) { chunk_.calls_before_first_save = calls; }
 
-  /// Notes which of the values from outside are still alive.
-  void begin_backward(const RecipeBook& book);
+  /// Notes which of the values from outside are still alive. `holds_some`: the session may hold
+  /// some of them, which does not count.
+  void begin_backward(const RecipeBook& book, bool holds_some);
   [[nodiscard]] bool had_backward() const noexcept { return !chunk_.unpack_order.empty(); }
   /// Nothing was saved, or finish() was called.
   [[nodiscard]] bool empty() const noexcept { return chunk_.sites.empty(); }
+  /// What it has saved so far. Nothing after finish().
+  [[nodiscard]] const ChunkProfile& saved() const noexcept { return chunk_; }
   /// Whether its buffers are as large as those of `other`, a pass of the same chunk.
   [[nodiscard]] bool has_sizes_of(const ChunkProfile& other) const;
 

@@ -55,6 +55,7 @@ void StorageWatch::find_last_forward_use(SessionMutex& mutex, const CopySources&
     std::size_t ours = 1;
     if (buffer != nullptr && entry.original.is(buffer->storage.unsafeGetStorageImpl())) ++ours;
     if (sources.holds(entry.retained)) ++ours;
+    ours += others_->holds(entry.retained.unsafeGetStorageImpl());
     if (entry.retained.use_count() > ours) continue;
     entry.pass->profiler->set_last_forward_use(entry.id, entry.pass->timed->moments);
     mutex.free_outside(std::exchange(entry.retained, c10::Storage()));
@@ -80,7 +81,7 @@ bool StorageWatch::on_device(const Entry& entry) {
 }
 
 void StorageWatch::refresh() {
-  bytes_ = 0;
+  bytes_ = others_->bytes();
   for (const Entry& entry : entries_) {
     if (on_device(entry)) bytes_ += entry.bytes;
   }

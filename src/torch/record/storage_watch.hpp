@@ -18,9 +18,25 @@
 
 namespace spillway {
 
+/// What the session holds in a recording step beside saved buffers.
+class SessionMemory {
+ public:
+  SessionMemory() = default;
+  SessionMemory(const SessionMemory&) = delete;
+  SessionMemory& operator=(const SessionMemory&) = delete;
+  virtual ~SessionMemory() = default;
+
+  /// Of what nobody else holds, as the allocator hands it out.
+  [[nodiscard]] virtual std::int64_t bytes() const = 0;
+  /// How often it holds the storage.
+  [[nodiscard]] virtual std::size_t holds(const c10::StorageImpl* storage) const = 0;
+};
+
 class StorageWatch {
  public:
-  explicit StorageWatch(Bytes granularity) : granularity_(granularity) {}
+  /// Uses `others` only in calls, so it may be made later.
+  StorageWatch(Bytes granularity, const SessionMemory& others)
+      : granularity_(granularity), others_(&others) {}
 
   /// A buffer was saved for the first time; `buffer` is null for one that is never moved.
   void add(const std::shared_ptr<Pass>& pass, int id, const c10::Storage& storage,
@@ -46,7 +62,8 @@ class StorageWatch {
 
   /// Updates bytes().
   void refresh();
-  /// Bytes on the device at the last refresh(), as the allocator hands them out.
+  /// Bytes on the device at the last refresh(), as the allocator hands them out; those that the
+  /// session holds beside them included.
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -66,6 +83,7 @@ class StorageWatch {
   [[nodiscard]] static bool on_device(const Entry& entry);
 
   Bytes granularity_;
+  const SessionMemory* others_;
   std::vector<Entry> entries_;
   std::int64_t bytes_ = 0;
 };

@@ -314,7 +314,9 @@ int Replay::run(ChainRunner* chains) {
 std::vector<c10::Storage> Replay::finish(RecipeBook& book) {
   std::vector<c10::Storage> garbage;
   for (const Repeated& each : calls_) {
-    if (each.done) book.call(each.id).repeated = true;
+    // One that is expected only later is repeated again then.
+    Call& call = book.call(each.id);
+    if (each.done && call.counted) call.repeated = true;
   }
   for (auto& [id, state] : values_) {
     Value& value = book.value(id);

@@ -9,22 +9,16 @@
 //   leave    the rank ends as if all were well
 //   exit     the rank calls exit() without a word
 //   receive  the rank never sends what the next one waits for
-//   gather   the rank has no memory for an all-gather of a session that shards, and throws
-//   skip     the same, and it goes on with the next step
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
-#include <ATen/ATen.h>
+#include <ATen/ops/ones.h>
 #include <unistd.h>
 
 #include "spillway/comm/world.hpp"
-#include "spillway/groups/shard_group.hpp"
-#include "spillway/plan/shard.hpp"
-#include "torch/support/failing_allocator.hpp"
-#include "torch/support/training.hpp"
 
 namespace {
 
@@ -55,41 +49,7 @@ void fail(const std::string& fault, const spillway::Group& group) {
   }
 }
 
-/// Trains with a session that shards; from step 4 on the rank that fails has no memory to gather.
-void shard(const std::string& fault, bool fails, const spillway::Group& group) {
-  spillway::testing::FailingAllocator memory;
-  at::manual_seed(3);
-  const at::Tensor weight = at::rand({77, 83}).set_requires_grad(true);
-  spillway::Session session(
-      spillway::testing::with_rules("[[rule]]\naction = 'keep'\nshard = true\n"));
-  session.register_fixed(weight, spillway::FixedReason::kParameter);
-  session.set_shard_group(spillway::shard_group(group));
-  // Parts are padded, so that no other tensor has as many bytes as all parts of one.
-  const std::uint64_t whole =
-      spillway::part_of(weight.nbytes(), group.size()) * static_cast<std::uint64_t>(group.size());
-  for (int i = 0;; ++i) {
-    const spillway::Step step = session.step();
-    at::Tensor x = weight;
-    for (int layer = 0; layer < 6; ++layer) x = (x * 1.5).sin();
-    if (i == 4) {
-      if (group.rank() == 0) std::printf("sharded %d\n", session.report().shard->buffers > 0);
-      std::fflush(stdout);
-      if (fails) memory.fail(whole);
-    }
-    try {
-      x.sum().backward();
-    } catch (const c10::OutOfMemoryError& error) {
-      if (fault != "skip") throw;
-      std::printf("skipped: %s\n", error.what_without_backtrace());
-      std::fflush(stdout);
-    }
-    memory.fail(0);
-    weight.mutable_grad() = at::Tensor();
-  }
-}
-
 void work(const std::string& fault, bool fails, const spillway::Group& group) {
-  if (fault == "gather" || fault == "skip") shard(fault, fails, group);
   for (int i = 0; i < 20; ++i) sum(group);
   if (fails) fail(fault, group);
   if (fault == "receive") {

@@ -7,13 +7,14 @@
 int main() {
   spillway::SessionOptions options;
   options.rules = spillway::parse_rules("[[rule]]\naction = \"offload\"\n", "rules");
+  options.offload_window = spillway::Bytes(0);
   options.device = at::kCPU;
   spillway::Session session(options);
   const at::Tensor weight = at::ones({256, 256}).set_requires_grad(true);
   for (int i = 0; i < 2; ++i) {
     const auto step = session.step();
     const spillway::Scope scope("layer");
-    const at::Tensor loss = weight.exp().sin().sum();
+    const at::Tensor loss = weight.exp().sin().cos().exp().sum();
     loss.backward();
   }
   if (session.report().bytes_out == spillway::Bytes(0)) return 1;

@@ -72,7 +72,7 @@ TEST(NeverMoved, IsWhatARecordingStepFindsToBeWrittenOrFreed) {
     chunk.sites.back().signature = static_cast<Signature>(10 + id++);
   }
   NeverMoved never;
-  never.add(profile);
+  never.add(0, chunk);
   EXPECT_FALSE(never.contains(0, 10));
   EXPECT_TRUE(never.contains(0, 11));
   EXPECT_TRUE(never.contains(0, 12));

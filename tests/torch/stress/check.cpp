@@ -101,6 +101,10 @@ SessionOptions options_of(const RandomProgram& program, const Variant& variant,
     options.budget = Budget::share(variant.share);
     options.plan_in_background = background;
     options.planning_time = std::chrono::milliseconds(100);
+    if (const bool little = one_of(2); little && features.has(Feature::kRegions)) {
+      options.budget = Bytes(4096U << random() % 4U);
+      options.host = 6_KiB;
+    }
   } else {
     options.rules = parse_rules(rules_of(variant.policy, random), "stress.toml");
   }
@@ -223,6 +227,7 @@ void Totals::add(const SessionReport& report) {
   steps += report.steps;
   offloaded_bytes += report.bytes_out.count();
   repeated_calls += report.repeated_calls;
+  regions += report.regions.regions;
   for (const auto& [reason, count] : report.fallbacks) {
     fallbacks[reason.substr(0, reason.find('('))] += count;
   }
@@ -235,6 +240,7 @@ void Totals::add(const Totals& other) {
   steps += other.steps;
   offloaded_bytes += other.offloaded_bytes;
   repeated_calls += other.repeated_calls;
+  regions += other.regions;
   for (const auto& [reason, count] : other.fallbacks) fallbacks[reason] += count;
 }
 
@@ -244,7 +250,7 @@ std::ostream& operator<<(std::ostream& out, const Totals& totals) {
   }
   out << totals.models << " models, " << totals.sessions << " sessions, " << totals.steps
       << " steps; in the last steps " << totals.offloaded_bytes << " B offloaded, "
-      << totals.repeated_calls << " calls repeated\n";
+      << totals.repeated_calls << " calls repeated; " << totals.regions << " regions\n";
   for (const auto& [reason, count] : totals.fallbacks)
     out << "  " << count << "x " << reason << "\n";
   return out;

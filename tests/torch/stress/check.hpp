@@ -42,6 +42,7 @@ struct Totals {
   std::uint64_t steps = 0;
   std::uint64_t offloaded_bytes = 0;
   std::uint64_t repeated_calls = 0;
+  std::uint64_t regions = 0;  ///< Of passes, in steps without a plan.
   std::map<std::string, std::uint64_t> fallbacks;
 
   void add(const SessionReport& report);

@@ -71,6 +71,7 @@ constexpr auto kFeatures = std::to_array<Row>({
     {Feature::kVerify, "verify", "sessions that verify every few steps"},
     {Feature::kTrace, "trace", "steps that are traced"},
     {Feature::kFullHost, "full_host", "sessions with little host memory"},
+    {Feature::kRegions, "regions", "sessions with little memory on the device and on the host"},
     {Feature::kBackgroundPlan, "background_plan", "plans made on a thread while steps go on"},
 });
 static_assert(kFeatures.size() == static_cast<std::size_t>(Feature::kCount));

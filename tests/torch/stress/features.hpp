@@ -63,6 +63,7 @@ enum class Feature {
   kVerify,
   kTrace,
   kFullHost,
+  kRegions,
   kBackgroundPlan,
   kCount
 };

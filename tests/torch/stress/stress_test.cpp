@@ -225,7 +225,8 @@ TEST(StressPrograms, UseEveryFeatureAndEveryOperator) {
   }
   EXPECT_EQ(used.size(), testing::operators().size());
   // Those of sessions are not the program's.
-  for (const Feature each : {Feature::kVerify, Feature::kFullHost, Feature::kBackgroundPlan}) {
+  for (const Feature each :
+       {Feature::kVerify, Feature::kFullHost, Feature::kRegions, Feature::kBackgroundPlan}) {
     found = found.with(each);
   }
   EXPECT_EQ(found.to_string(), all.to_string());
